@@ -1,0 +1,303 @@
+"""The five stages in order: read both sides, normalise, align, judge, compose. Pure: no clock, no network of its own, no state.
+
+`examine` does everything up to the verdict, `conclude` everything after it, so that a pipeline can run the two as separate,
+retryable steps; `evaluate` and `evaluate_many` run the whole in one call.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from stef_core.align import align
+from stef_core.enrichment import compare_enrichment
+from stef_core.extract.question_offline import OfflineReader
+from stef_core.extract.sql import extract_sql
+from stef_core.findings import finding
+from stef_core.judge.symbolic import SymbolicJudge
+from stef_core.records import (
+    AllOf,
+    AnyOf,
+    Condition,
+    DatePart,
+    DateTrunc,
+    Evaluation,
+    Evidence,
+    Filter,
+    Finding,
+    QueryRecord,
+    QuestionSpec,
+    Reading,
+    SqlSpec,
+    Verdict,
+)
+from stef_core.rules import DEFAULT_RULES, Rules
+from stef_core.scoring import compose, rejected
+
+REJECTED = ("no_sql", "not_a_query")  # parse statuses that are scored 0 (method.md section 7)
+BATCH = 64  # rows evaluate_many hands to a reader or judge at once; a model answers them concurrently
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QuestionPair:
+    """A question and its reformulation as specifications; `reason` says why there is none."""
+
+    question: QuestionSpec | None
+    enriched: QuestionSpec | None = None
+    reason: str | None = None  # question_reader_unavailable …
+    message: str = ""
+    tokens_in: int = 0
+    tokens_out: int = 0
+    calls: int = 0
+    cost: float = 0.0
+
+
+class QuestionReader(Protocol):
+    """Reads questions; the offline one by patterns, the LLM one through a `ChatModel`."""
+
+    @property
+    def name(self) -> str:
+        """``offline`` or ``llm``."""
+
+    @property
+    def prompt_version(self) -> str | None:
+        """Version of the prompt that determines an answer; None offline."""
+
+    def read_many(self, records: Sequence[QueryRecord], rules: Sequence[Rules]) -> list[QuestionPair]:
+        """One answer a record, in order; a failure is an answer with a reason, never an exception or a lost row."""
+
+
+class Judge(Protocol):
+    """Grades evidence; the symbolic one from the alignment alone, the LLM one through a `ChatModel`."""
+
+    @property
+    def name(self) -> str:
+        """``symbolic`` or ``openai``."""
+
+    @property
+    def model(self) -> str | None:
+        """Model id; of the symbolic judge the name of its fitted model file."""
+
+    @property
+    def prompt_version(self) -> str | None:
+        """Version of the prompt; None for the symbolic judge."""
+
+    def judge_many(self, evidence: Sequence[Evidence], rules: Sequence[Rules]) -> list[Verdict]:
+        """One verdict a row, in order; a failure is a verdict without grade and with a reason."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Examined:
+    """One row before its verdict. `evidence` is None when there is nothing to judge: `reason` and `findings` say why."""
+
+    query_id: str
+    evidence: Evidence | None
+    reading: Reading | None
+    findings: tuple[Finding, ...]
+    rules_app: str
+    rules_version: str
+    rules_hash: str
+    reason: str | None = None  # why unscored; None with no evidence: rejected, Φ = 0
+    tokens_in: int = 0
+    tokens_out: int = 0
+    calls: int = 0
+    cost: float = 0.0
+
+
+def examine_many(records: Sequence[QueryRecord], rules: Sequence[Rules], reader: QuestionReader) -> list[Examined]:
+    """Read both sides of each row and align them.
+
+    Args:
+        records: Rows of the log.
+        rules: The rules of each row, in the same order.
+        reader: Reads the question side.
+
+    Returns:
+        One result a row, in order.
+    """
+    pairs = reader.read_many(records, rules)
+    return [_examine(*row) for row in zip(records, rules, pairs, strict=True)]
+
+
+def _examine(record: QueryRecord, rules: Rules, pair: QuestionPair) -> Examined:
+    sql = extract_sql(record.generated_sql, record.dialect or rules.dialect)
+    reading = Reading(question=pair.question or QuestionSpec(), enriched=pair.enriched, sql=sql)
+
+    def done(*, evidence: Evidence | None, findings: Sequence[Finding], reason: str | None = None) -> Examined:
+        return Examined(
+            query_id=record.query_id,
+            evidence=evidence,
+            reading=reading,
+            findings=tuple(findings),
+            rules_app=rules.app_id,
+            rules_version=rules.content_hash,
+            rules_hash=_bearing(rules, reading).content_hash,
+            reason=reason,
+            tokens_in=pair.tokens_in,
+            tokens_out=pair.tokens_out,
+            calls=pair.calls,
+            cost=pair.cost,
+        )
+
+    if not (record.user_question or "").strip():
+        return done(evidence=None, findings=(), reason="question_missing")
+    if sql.parse_status in REJECTED:
+        if sql.parse_status == "no_sql" and rules.no_sql == "exclude":
+            return done(evidence=None, findings=(), reason="declined")
+        return done(evidence=None, findings=(_rejection(sql, record),))
+    if sql.parse_status == "unparseable":
+        message = f"No dialect reads the SQL: {sql.error or 'unknown error'}"
+        found = finding("sql_unparseable", message, stage="evaluation", sql_part=_clip(record.generated_sql))
+        return done(evidence=None, findings=(found,), reason="sql_unparseable")
+    if pair.question is None:
+        message = pair.message or "The question reader gave no answer."
+        found = finding("judge_unavailable", message, stage="evaluation", kind=pair.reason or "")
+        return done(evidence=None, findings=(found,), reason=pair.reason or "question_reader_unavailable")
+
+    alignment = align(record, reading, rules)
+    enrichment = compare_enrichment(record, reading, rules)
+    findings = (*alignment.findings, *enrichment.findings)
+    evidence = Evidence(record=record, reading=reading, alignment=alignment, enrichment=enrichment, findings=findings)
+    return done(evidence=evidence, findings=findings)
+
+
+def conclude(examined: Examined, verdict: Verdict | None) -> Evaluation:
+    """Compose the score of one row, or say why it has none.
+
+    Args:
+        examined: The row before its verdict.
+        verdict: The judge's answer; None only where there was nothing to judge.
+    """
+    evidence = examined.evidence
+    status, reason, findings = "scored", None, examined.findings
+    score = None
+    if examined.reason is not None:
+        status, reason = "unscored", examined.reason
+    elif evidence is None:
+        verdict = rejection_verdict(examined)
+        score = rejected()
+    elif verdict is None or verdict.grade is None:
+        status, reason = "unscored", (verdict.reason if verdict else None) or "judge_unavailable"
+        text = "; ".join(verdict.reasons) if verdict else "The judge was not asked."
+        findings = (*findings, finding("judge_unavailable", text or reason, stage="evaluation", kind=reason))
+    else:
+        score = compose(evidence.alignment, verdict)
+    return Evaluation(
+        query_id=examined.query_id,
+        status=status,  # type: ignore[arg-type]  # two literals
+        reason=reason,
+        reading=examined.reading,
+        alignment=evidence.alignment if evidence else None,
+        enrichment=evidence.enrichment if evidence else None,
+        verdict=verdict,
+        score=score,
+        findings=findings,
+        rules_version=examined.rules_version,
+        rules_hash=examined.rules_hash,
+    )
+
+
+def rejection_verdict(examined: Examined) -> Verdict:
+    """The verdict on SQL that is missing or not one query: incorrect, γ = 1, whatever a judge would say."""
+    return Verdict(
+        grade="incorrect", confidence=1.0, judge="rule", reasons=tuple(f.message for f in examined.findings), p_right=0.0
+    )
+
+
+def evaluate(
+    record: QueryRecord, rules: Rules | None = None, judge: Judge | None = None, reader: QuestionReader | None = None
+) -> Evaluation:
+    """Judge one answered question.
+
+    Args:
+        record: The row of the log.
+        rules: R_app; the default rules where None.
+        judge: Gives the verdict; the built-in symbolic judge where None.
+        reader: Reads the question; the built-in offline reader where None.
+
+    Returns:
+        The evaluation, scored or unscored with a reason; no input makes it raise.
+
+    Source:
+        method.md.
+    """
+    return next(evaluate_many([record], rules, judge, reader))
+
+
+def evaluate_many(
+    records: Iterable[QueryRecord],
+    rules: Rules | Mapping[str, Rules] | Callable[[QueryRecord], Rules] | None = None,
+    judge: Judge | None = None,
+    reader: QuestionReader | None = None,
+) -> Iterator[Evaluation]:
+    """`evaluate` for many rows, lazily and in order.
+
+    Args:
+        records: Rows of the log.
+        rules: One set for all, a mapping by `app_id` (its ``default`` for the others), or a function of the record.
+        judge: As in `evaluate`; asked about up to 64 rows at once.
+        reader: As in `evaluate`.
+    """
+    judge = judge or SymbolicJudge()
+    reader = reader or OfflineReader()
+    pick = rules_picker(rules)
+    for batch in itertools.batched(records, BATCH) if hasattr(itertools, "batched") else _batched(records, BATCH):
+        chosen = [pick(record) for record in batch]
+        examined = examine_many(batch, chosen, reader)
+        yield from conclude_many(examined, chosen, judge)
+
+
+def conclude_many(examined: Sequence[Examined], rules: Sequence[Rules], judge: Judge) -> list[Evaluation]:
+    """Ask the judge about the rows that have evidence, and compose every row, in order."""
+    asked = [(e.evidence, r) for e, r in zip(examined, rules, strict=True) if e.evidence is not None]
+    verdicts = iter(judge.judge_many([e for e, _ in asked], [r for _, r in asked]) if asked else ())
+    return [conclude(e, next(verdicts) if e.evidence is not None else None) for e in examined]
+
+
+def rules_picker(
+    rules: Rules | Mapping[str, Rules] | Callable[[QueryRecord], Rules] | None,
+) -> Callable[[QueryRecord], Rules]:
+    """The rules of a record under any of the forms that `evaluate_many` takes."""
+    if rules is None:
+        return lambda _: DEFAULT_RULES
+    if isinstance(rules, Rules):
+        return lambda _: rules
+    if isinstance(rules, Mapping):
+        fallback = rules.get("default", DEFAULT_RULES)
+        return lambda record: rules.get(record.app_id, fallback)
+    return rules
+
+
+def _batched(records: Iterable[QueryRecord], size: int) -> Iterator[tuple[QueryRecord, ...]]:
+    iterator = iter(records)  # itertools.batched is new in Python 3.12
+    while batch := tuple(itertools.islice(iterator, size)):
+        yield batch
+
+
+def _rejection(sql: SqlSpec, record: QueryRecord) -> Finding:
+    if sql.parse_status == "no_sql":
+        return finding("no_sql", "The agent wrote no SQL.")
+    return finding("not_a_query", sql.error or "The text is not one read-only query.", sql_part=_clip(record.generated_sql))
+
+
+def _bearing(rules: Rules, reading: Reading) -> Rules:
+    columns = {name for _, name in reading.sql.columns}
+    for condition in (*reading.question.filters, *(reading.enriched.filters if reading.enriched else ())):
+        columns |= set(_columns_of(condition))
+    words = reading.question.mentions.lemmas | (reading.enriched.mentions.lemmas if reading.enriched else frozenset())
+    return rules.bearing_on(frozenset(columns), words)
+
+
+def _columns_of(condition: Condition) -> Iterator[str]:
+    if isinstance(condition, AnyOf | AllOf):
+        for inner in condition.conditions:
+            yield from _columns_of(inner)
+    elif isinstance(condition, Filter) and condition.column is not None:
+        column = condition.column
+        yield column.column if isinstance(column, DatePart | DateTrunc) else column
+
+
+def _clip(text: str | None, length: int = 200) -> str | None:
+    return text if text is None or len(text) <= length else text[: length - 1] + "…"
