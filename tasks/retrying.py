@@ -1,0 +1,19 @@
+"""When a task is worth repeating."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from stef_core.errors import BusyError, TransientError
+
+DELAYS_S = (2.0, 8.0, 30.0)
+
+
+def is_transient(_task: Any, _run: Any, state: Any) -> bool:
+    """Repeat a task only when an endpoint or warehouse stayed away; a `BusyError` has waited its turn already.
+
+    Args:
+        state: The Prefect state the task run ended in; its exception decides.
+    """
+    error = state.result(raise_on_failure=False)
+    return isinstance(error, TransientError) and not isinstance(error, BusyError)

@@ -1,0 +1,29 @@
+"""What every test shares: a quiet, offline Prefect with a home of its own, and one server a session."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Iterator
+
+import pytest
+
+# read by prefect and great_expectations on import, so set before any test module is
+os.environ["PREFECT_HOME"] = tempfile.mkdtemp(prefix="stef-prefect-")
+os.environ["PREFECT_SERVER_EPHEMERAL_STARTUP_TIMEOUT_SECONDS"] = "180"
+os.environ["PREFECT_SERVER_ANALYTICS_ENABLED"] = "false"
+os.environ["PREFECT_LOGGING_LEVEL"] = "CRITICAL"
+os.environ["PREFECT_API_URL"] = ""
+os.environ["DO_NOT_TRACK"] = "1"
+os.environ["GX_ANALYTICS_ENABLED"] = "false"
+for name in [name for name in os.environ if name.startswith(("STEF_", "OPENAI_"))]:
+    del os.environ[name]
+
+
+@pytest.fixture(scope="session")
+def prefect_server() -> Iterator[None]:
+    """A throw-away Prefect server for every flow of the session."""
+    from prefect.testing.utilities import prefect_test_harness
+
+    with prefect_test_harness(server_startup_timeout=180):
+        yield
