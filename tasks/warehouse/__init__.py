@@ -1,0 +1,125 @@
+"""The warehouse: where a day's scores are staged, published and read; `connect` opens the one a URL names."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import date
+from types import TracebackType
+from typing import Any, Protocol, Self
+
+import polars as pl
+
+from stef_core.errors import RuleError
+
+__all__ = ["Warehouse", "connect"]
+
+
+class Warehouse(Protocol):
+    """One open warehouse: write to staging, audit there, publish in one transaction.
+
+    Frames have the schemas of `stef_core.frames.TABLES`. A day is a UTC date. Every method may raise `TransientError` when the
+    warehouse cannot be reached, and `InputError` or `RuleError` as its own docstring says.
+    """
+
+    def migrate(self) -> list[str]:
+        """Bring the schema up to this version's; names of the migrations applied, ``views`` among them when they changed.
+
+        Raises:
+            RuleError: The warehouse was written by a newer version, or its tables are not what the migrations make.
+        """
+        ...
+
+    def stage(self, run_id: str, day: date, tables: Mapping[str, pl.DataFrame]) -> None:
+        """Put a day's rows of these tables into staging, in the place of whatever this or an older run had staged for it.
+
+        Raises:
+            InputError: A frame differs from its schema, or holds rows of another day or run; nothing is staged.
+            RuleError: A table that cannot be staged.
+        """
+        ...
+
+    def staged(self, table: str, run_id: str) -> pl.DataFrame:
+        """Rows of one table that a run has staged and not published."""
+        ...
+
+    def publish(self, run_id: str, day: date, tables: Sequence[str], run: dict[str, Any] | None = None) -> None:
+        """Replace a day by what the run staged for it, in one transaction, and record the run when it is given.
+
+        Killed in between, everything is as it was. Publishing again what the run has published already changes nothing.
+        ``score_changes`` keeps the rows of earlier runs.
+
+        Raises:
+            InputError: The run has staged no such table for the day; nothing is published.
+            BusyError: Another run has staged the day since; nothing is published.
+        """
+        ...
+
+    def discard(self, run_id: str) -> None:
+        """Throw away what a run has staged and not published."""
+        ...
+
+    def record_run(self, row: dict[str, Any]) -> None:
+        """Write one row of ``scoring_runs``, in the place of the run's earlier one; absent columns become null.
+
+        Raises:
+            InputError: A column that does not exist, a value that does not fit, or no ``run_id``.
+        """
+        ...
+
+    def read(
+        self,
+        table_or_view: str,
+        *,
+        day: date | None = None,
+        since: date | None = None,
+        until: date | None = None,
+        columns: Sequence[str] | None = None,
+    ) -> pl.DataFrame:
+        """Published rows in the order of their grain; `since` and `until` belong to the range.
+
+        Raises:
+            RuleError: No such table, view or column, or a range asked of a view without days.
+        """
+        ...
+
+    def query(self, sql: str, params: Sequence[object] = ()) -> pl.DataFrame:
+        """Rows of one statement that reads; it cannot change the warehouse.
+
+        Raises:
+            RuleError: The statement is wrong, writes, or is more than one.
+        """
+        ...
+
+    def days(self, table: str = "query_scores") -> list[date]:
+        """Days that are published, oldest first."""
+        ...
+
+    def close(self) -> None:
+        """Let go of the warehouse; closing twice is fine."""
+        ...
+
+    def __enter__(self) -> Self: ...
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None: ...
+
+
+def connect(url: str, *, read_only: bool = False, wait_s: float = 60.0) -> Warehouse:
+    """Open the warehouse that a URL names; use it as a context manager, and keep it no longer than the work needs.
+
+    Args:
+        url: ``duckdb:///relative.duckdb`` or ``duckdb:////absolute/path.duckdb``.
+        read_only: Open for reading: nothing is created, migrated or changed.
+        wait_s: Seconds to wait for another process that holds the warehouse.
+
+    Raises:
+        RuleError: The URL is none that works, or what it names cannot be used as a warehouse; the message says why.
+        BusyError: Another process still held it after `wait_s`.
+    """
+    scheme, separator, rest = url.partition("://")
+    if not separator or scheme != "duckdb":
+        # the rest of a URL may hold a password: never repeat it
+        what = f"a warehouse URL that begins with '{scheme}://'" if separator else f"'{url}'"
+        raise RuleError(f"warehouse: {what} does not work; write duckdb:///path/warehouse.duckdb")
+    from tasks.warehouse.duckdb import DuckdbWarehouse, path_of  # slow import: pay when a warehouse is opened
+
+    return DuckdbWarehouse(path_of(rest), read_only=read_only, wait_s=wait_s)

@@ -1,0 +1,347 @@
+"""Everything about a warehouse that is the same in every database: portable SQL over four primitives of an adapter."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import threading
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
+from datetime import date, datetime
+from importlib.resources import files
+from types import TracebackType
+from typing import Any, Self
+
+import polars as pl
+
+from stef_core.errors import BusyError, InputError, RuleError
+from stef_core.frames import SCORING_RUNS, TABLES, frame_of
+
+# the order rows are read in: the grain of a table, the meaning of a view
+ORDER: dict[str, tuple[str, ...]] = {
+    "query_scores": ("dt", "query_id"),
+    "query_findings": ("dt", "query_id", "ordinal"),
+    "agent_daily": ("dt", "agent_id", "agent_version", "app_id"),
+    "agent_alerts": ("dt", "agent_id", "app_id", "kind"),
+    "scoring_runs": ("started_at", "run_id"),
+    "score_changes": ("dt", "query_id", "run_id"),
+    "v_agent_trend": ("dt", "agent_id"),
+    "v_agent_compare": ("agent_id", "first_day", "last_day", "agent_version"),
+    "v_worst_queries": ("worst_rank",),
+    "v_finding_pareto": ("agent_id", "pareto_rank"),
+}
+VIEWS = tuple(name for name in ORDER if name.startswith("v_"))
+STAGED = tuple(name for name in TABLES if name != "scoring_runs")  # a run is recorded, never staged
+
+_LEDGER = """
+CREATE TABLE IF NOT EXISTS schema_migrations (
+    version INTEGER NOT NULL, -- 0: the views, whose checksum says when to make them anew
+    name TEXT NOT NULL,
+    checksum TEXT NOT NULL,
+    applied_at TIMESTAMPTZ NOT NULL
+)
+"""
+
+
+def migrations() -> list[tuple[int, str, str]]:
+    """Version, name and SQL of every migration, in order."""
+    folder = files("tasks.warehouse") / "migrations"
+    names = sorted(entry.name.removesuffix(".sql") for entry in folder.iterdir() if re.fullmatch(r"\d{4}_\w+\.sql", entry.name))
+    return [(int(name[:4]), name, (folder / f"{name}.sql").read_text(encoding="utf-8")) for name in names]
+
+
+class SqlWarehouse(ABC):
+    """A `Warehouse` in portable SQL; an adapter adds how to run it.
+
+    Parameters are written ``$1``, ``$2`` …; table names are put into SQL only after they were found in `ORDER`. One lock lets
+    several threads share the connection.
+    """
+
+    def __init__(self, name: str) -> None:
+        self.name = name  # how messages call this warehouse
+        self._turn = threading.RLock()
+
+    # --- what an adapter adds ---------------------------------------------------------------------------------------
+
+    @abstractmethod
+    def _transaction(self, *, read_only: bool = False) -> AbstractContextManager[None]:
+        """One transaction: committed at the end, rolled back on any error."""
+
+    @abstractmethod
+    def _execute(self, sql: str, params: Sequence[object] = ()) -> None:
+        """Run a statement, or without parameters a script of several."""
+
+    @abstractmethod
+    def _fetch(self, sql: str, params: Sequence[object] = ()) -> pl.DataFrame:
+        """Rows of one statement; instants are UTC with microseconds."""
+
+    @abstractmethod
+    def _append(self, table: str, frame: pl.DataFrame) -> None:
+        """Add a frame's rows to a table, column by name."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Let go of the warehouse; closing twice is fine."""
+
+    def _published(self) -> None:
+        """What the adapter does after each publish."""
+
+    # --- the schema -------------------------------------------------------------------------------------------------
+
+    def migrate(self) -> list[str]:
+        """Bring the schema up to this version's (see `Warehouse.migrate`)."""
+        applied: list[str] = []
+        with self._turn, self._transaction():
+            self._execute(_LEDGER)
+            recorded = {version: checksum for version, checksum in self._ledger()}
+            self._refuse_newer(max(recorded, default=0))
+            for version, name, sql in migrations():
+                if version not in recorded:
+                    self._execute(sql)
+                    self._record(version, name, _checksum(sql))
+                    applied.append(name)
+            views = (files("tasks.warehouse") / "views.sql").read_text(encoding="utf-8")
+            if applied or recorded.get(0) != _checksum(views) or not set(VIEWS) <= set(self._columns()):
+                self._execute(views)
+                self._execute("DELETE FROM schema_migrations WHERE version = 0")
+                self._record(0, "views", _checksum(views))
+                applied.append("views")
+            self._refuse_other_tables()
+        return applied
+
+    def check(self) -> None:
+        """Whether this version can read the schema as it stands.
+
+        Raises:
+            RuleError: The schema is absent, older, newer or not what the migrations make.
+        """
+        with self._turn, self._transaction(read_only=True):
+            if "schema_migrations" not in self._columns():
+                raise RuleError(f"{self.name}: holds no STEF tables; score a day into it first")
+            newest = max((version for version, _ in self._ledger()), default=0)
+            self._refuse_newer(newest)
+            if newest < migrations()[-1][0] or not set(VIEWS) <= set(self._columns()):
+                raise RuleError(f"{self.name}: written by an older version of STEF; score a day into it to bring it up to date")
+            self._refuse_other_tables()
+
+    def _ledger(self) -> list[tuple[int, str]]:
+        return self._fetch("SELECT version, checksum FROM schema_migrations ORDER BY version").rows()
+
+    def _record(self, version: int, name: str, checksum: str) -> None:
+        self._execute("INSERT INTO schema_migrations VALUES ($1, $2, $3, CURRENT_TIMESTAMP)", (version, name, checksum))
+
+    def _refuse_newer(self, version: int) -> None:
+        known = migrations()[-1][0]
+        if version > known:
+            raise RuleError(
+                f"{self.name}: its schema is version {version}, this version of STEF knows up to {known}; use a newer STEF"
+            )
+
+    def _refuse_other_tables(self) -> None:
+        columns = self._columns()
+        for table, schema in TABLES.items():
+            odd = set(schema).symmetric_difference(columns.get(table, ()))
+            if odd:
+                raise RuleError(
+                    f"{self.name}: table {table} was changed by other hands or an unreleased STEF (columns {', '.join(sorted(odd))}); "
+                    "score into a new warehouse"
+                )
+
+    def _columns(self) -> dict[str, list[str]]:
+        """Columns of every table and view of the published schema."""
+        rows = self._fetch(
+            "SELECT table_name, column_name FROM information_schema.columns "
+            "WHERE table_catalog = current_database() AND table_schema = current_schema() ORDER BY ordinal_position"
+        ).rows()
+        columns: dict[str, list[str]] = {}
+        for table, column in rows:
+            columns.setdefault(table, []).append(column)
+        return columns
+
+    # --- write, audit, publish --------------------------------------------------------------------------------------
+
+    def stage(self, run_id: str, day: date, tables: Mapping[str, pl.DataFrame]) -> None:
+        """Put a day's rows of these tables into staging (see `Warehouse.stage`)."""
+        frames = {table: _checked(table, frame, run_id, day) for table, frame in tables.items()}
+        with self._turn, self._transaction():
+            for table, frame in frames.items():
+                self._execute(f"DELETE FROM staging.{table} WHERE dt = $1", (day,))  # noqa: S608
+                self._execute("DELETE FROM staging.manifest WHERE dt = $1 AND table_name = $2 AND NOT published", (day, table))
+                self._append(f"staging.{table}", frame)
+                self._execute("INSERT INTO staging.manifest VALUES ($1, $2, $3, $4, FALSE)", (day, table, run_id, frame.height))
+
+    def staged(self, table: str, run_id: str) -> pl.DataFrame:
+        """Rows of one table that a run has staged and not published, in the order of their grain."""
+        _stageable(table)
+        names, order = ", ".join(TABLES[table]), _order_by(ORDER[table])
+        with self._turn, self._transaction(read_only=True):
+            return self._fetch(f"SELECT {names} FROM staging.{table} WHERE run_id = $1 {order}", (run_id,)).cast(
+                dict(TABLES[table])
+            )  # noqa: S608
+
+    def publish(self, run_id: str, day: date, tables: Sequence[str], run: dict[str, Any] | None = None) -> None:
+        """Replace a day by what the run staged for it, in one transaction (see `Warehouse.publish`)."""
+        for table in tables:
+            _stageable(table)
+        row = None if run is None else _run_frame(run)
+        if row is not None and row["run_id"].item() != run_id:
+            raise InputError(f"scoring_runs: run_id is {row['run_id'].item()!r}, but {run_id!r} is being published")
+        with self._turn:
+            with self._transaction():
+                for table in dict.fromkeys(tables):
+                    if self._must_publish(table, run_id, day):
+                        self._replace(table, run_id, day)
+                if row is not None:
+                    self._upsert_run(row)
+            self._published()
+
+    def _must_publish(self, table: str, run_id: str, day: date) -> bool:
+        rows = self._fetch(
+            "SELECT run_id, published FROM staging.manifest WHERE dt = $1 AND table_name = $2", (day, table)
+        ).rows()
+        states = {(run, published) for run, published in rows}
+        if (run_id, False) in states:
+            return True
+        if (run_id, True) in states:
+            return False
+        if others := sorted(run for run, published in states if not published):
+            raise BusyError(
+                f"{self.name}: run {others[0]} has staged {day} after run {run_id}; let it finish, or score the day again"
+            )
+        raise InputError(f"{self.name}: run {run_id} has staged no {table} for {day}; score the day again")
+
+    def _replace(self, table: str, run_id: str, day: date) -> None:
+        names = ", ".join(TABLES[table])
+        if table == "score_changes":  # its grain starts with the run: what earlier backfills moved stays told
+            self._execute("DELETE FROM score_changes WHERE dt = $1 AND run_id = $2", (day, run_id))
+        else:
+            self._execute(f"DELETE FROM {table} WHERE dt = $1", (day,))  # noqa: S608
+        self._execute(
+            f"INSERT INTO {table} ({names}) SELECT {names} FROM staging.{table} WHERE dt = $1 AND run_id = $2",  # noqa: S608
+            (day, run_id),
+        )
+        self._execute(f"DELETE FROM staging.{table} WHERE dt = $1 AND run_id = $2", (day, run_id))  # noqa: S608
+        self._execute("DELETE FROM staging.manifest WHERE dt = $1 AND table_name = $2 AND published", (day, table))
+        self._execute(
+            "UPDATE staging.manifest SET published = TRUE WHERE dt = $1 AND table_name = $2 AND run_id = $3",
+            (day, table, run_id),
+        )
+
+    def discard(self, run_id: str) -> None:
+        """Throw away what a run has staged and not published."""
+        with self._turn, self._transaction():
+            for table in STAGED:
+                self._execute(f"DELETE FROM staging.{table} WHERE run_id = $1", (run_id,))  # noqa: S608
+            self._execute("DELETE FROM staging.manifest WHERE run_id = $1 AND NOT published", (run_id,))
+
+    def record_run(self, row: dict[str, Any]) -> None:
+        """Write one row of ``scoring_runs``, in the place of the run's earlier one (see `Warehouse.record_run`)."""
+        frame = _run_frame(row)
+        with self._turn, self._transaction():
+            self._upsert_run(frame)
+
+    def _upsert_run(self, frame: pl.DataFrame) -> None:
+        self._execute("DELETE FROM scoring_runs WHERE run_id = $1", (frame["run_id"].item(),))
+        self._append("scoring_runs", frame)
+
+    # --- read -------------------------------------------------------------------------------------------------------
+
+    def read(
+        self,
+        table_or_view: str,
+        *,
+        day: date | None = None,
+        since: date | None = None,
+        until: date | None = None,
+        columns: Sequence[str] | None = None,
+    ) -> pl.DataFrame:
+        """Published rows in the order of their grain (see `Warehouse.read`)."""
+        if table_or_view not in ORDER:
+            raise RuleError(f"no table or view {table_or_view!r}; there are {', '.join(ORDER)}")
+        bounds = [("dt = ", day), ("dt >= ", since), ("dt <= ", until)]
+        asked = [(condition, value) for condition, value in bounds if value is not None]
+        with self._turn, self._transaction(read_only=True):
+            known = self._columns()[table_or_view]
+            names = list(known if columns is None else columns)
+            for name in names:
+                if name not in known:
+                    raise RuleError(f"{table_or_view} has no column {name!r}; it has {', '.join(known)}")
+            if not names:
+                raise RuleError(f"{table_or_view}: no columns were asked for")
+            if asked and "dt" not in known:
+                raise RuleError(f"{table_or_view} has no column dt: it spans all days and takes no range of days")
+            where = " AND ".join(f"{condition}${number}" for number, (condition, _) in enumerate(asked, 1))
+            frame = self._fetch(
+                f"SELECT {', '.join(names)} FROM {table_or_view}{' WHERE ' + where if where else ''} {_order_by(ORDER[table_or_view])}",  # noqa: S608
+                [value for _, value in asked],
+            )
+        schema = TABLES.get(table_or_view, {})
+        return frame.cast({name: schema[name] for name in names if name in schema})
+
+    def query(self, sql: str, params: Sequence[object] = ()) -> pl.DataFrame:
+        """Rows of one statement that reads (see `Warehouse.query`)."""
+        with self._turn, self._transaction(read_only=True):
+            return self._fetch(sql, params)
+
+    def days(self, table: str = "query_scores") -> list[date]:
+        """Days that are published, oldest first."""
+        if table not in TABLES:
+            raise RuleError(f"no table {table!r}; there are {', '.join(TABLES)}")
+        with self._turn, self._transaction(read_only=True):
+            return self._fetch(f"SELECT DISTINCT dt FROM {table} WHERE dt IS NOT NULL ORDER BY dt")["dt"].to_list()  # noqa: S608
+
+    # --- context manager --------------------------------------------------------------------------------------------
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self.close()
+
+
+def _checksum(sql: str) -> str:
+    return hashlib.sha256(sql.encode()).hexdigest()
+
+
+def _order_by(columns: Sequence[str]) -> str:
+    return "ORDER BY " + ", ".join(f"{column} NULLS FIRST" for column in columns)
+
+
+def _stageable(table: str) -> None:
+    if table not in STAGED:
+        raise RuleError(f"table {table!r} cannot be staged; there are {', '.join(STAGED)}")
+
+
+def _checked(table: str, frame: pl.DataFrame, run_id: str, day: date) -> pl.DataFrame:
+    """The frame in the column order of its table, once it is what the table holds, of one day and one run."""
+    _stageable(table)
+    schema = TABLES[table]
+    for name, dtype in schema.items():
+        if name not in frame.columns:
+            raise InputError(f"{table}: column {name} is missing")
+        if frame.schema[name] != dtype:
+            raise InputError(f"{table}: column {name} is {frame.schema[name]}, not {dtype}")
+    for name in frame.columns:
+        if name not in schema:
+            raise InputError(f"{table}: column {name} does not belong to it")
+    for name, expected in (("dt", day), ("run_id", run_id)):
+        others = frame.filter(pl.col(name).ne_missing(pl.lit(expected)))
+        if others.height:
+            raise InputError(f"{table}: column {name} is {others[name][0]} in {others.height} rows, not {expected}")
+    return frame.select(list(schema))
+
+
+def _run_frame(row: Mapping[str, Any]) -> pl.DataFrame:
+    """One row of ``scoring_runs``; absent columns are null."""
+    if unknown := sorted(set(row) - set(SCORING_RUNS)):
+        raise InputError(f"scoring_runs: column {unknown[0]} does not belong to it")
+    if not row.get("run_id"):
+        raise InputError("scoring_runs: column run_id is missing")
+    for name, value in row.items():
+        if isinstance(value, datetime) and value.tzinfo is None:
+            raise InputError(f"scoring_runs: column {name} is {value}, an instant without a time zone; give it in UTC")
+    try:
+        return frame_of([dict.fromkeys(SCORING_RUNS) | dict(row)], SCORING_RUNS)
+    except (pl.exceptions.PolarsError, TypeError, OverflowError) as error:
+        raise InputError(f"scoring_runs: a value does not fit its column: {error}") from error
