@@ -1,0 +1,121 @@
+"""Tokens of a question: words with lemmas, numbers, dates, quoted strings and capitalised names."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from functools import lru_cache
+
+from stef_core.lexicon import lemma, number_of
+from stef_core.vocabulary import STOP_WORDS
+
+_TOKEN = re.compile(
+    r"""(?P<q>"[^"]{1,200}" | “[^”]{1,200}” | ‘[^’]{1,200}’(?!\w) | `[^`]{1,120}` | «[^»]{1,200}»
+            | (?<![\w])'(?:[^']|'(?=\w)){1,200}'(?!\w))
+    | (?P<t>\d{4}[-/]\d{1,2}[-/]\d{1,2}(?:[T ]\d{1,2}:\d{2}(?::\d{2})?(?:\.\d+)?)?(?![\w/-])
+            | \d{1,2}/\d{1,2}/\d{4}(?:\ \d{1,2}:\d{2}(?::\d{2})?(?:\ [AP]M)?)?(?!\w))
+    | (?P<n>(?<![\w.])[-−]?[$€£]?(?:\d{1,3}(?:,\d{3})+|\d+)(?:\.\d+)?(?:%|(?:st|nd|rd|th|k|K|M|bn)\b|(?![\w]|-\w|[.:/]\d)))
+    | (?P<w>[@#]?[^\W_](?:[\w@]|[-'’./&:+](?=\w))*)
+    | (?P<p><=|>=|!=|<>|[^\s\w])""",
+    re.VERBOSE,
+)
+_FIGURE = re.compile(r"([-−]?)[$€£]?([\d,]+(?:\.\d+)?)(%|st|nd|rd|th|k|K|M|bn)?$")
+_SCALE = {"k": 1_000, "K": 1_000, "M": 1_000_000, "bn": 1_000_000_000}
+_BIG = {"hundred": 100, "thousand": 1_000, "million": 1_000_000, "billion": 1_000_000_000}
+
+
+@dataclass(slots=True)
+class Token:
+    """One token. ``kind``: w word, n number, q quoted string, d date or period, p punctuation."""
+
+    kind: str
+    text: str
+    low: str
+    lemma: str
+    value: object = None
+    ordinal: bool = False
+    spelled: bool = False  # a number in words
+    capital: bool = False
+    code: bool = False  # letters with digits or underscores, or figures that are no number
+
+
+def tokenize(text: str) -> list[Token]:
+    """Split a text into tokens; number words and figures both become numbers."""
+    out: list[Token] = []
+    for match in _TOKEN.finditer(text):
+        kind, piece = match.lastgroup or "p", match.group()
+        if kind == "n":
+            out.append(_number(piece))
+        elif kind == "w":
+            out.append(_word(piece))
+        elif kind == "q":
+            inner = piece[1:-1].strip()
+            out.append(
+                Token("q", piece, inner.casefold(), inner.casefold(), value=inner) if inner else Token("p", piece, piece, piece)
+            )
+        elif kind == "t":
+            out.append(Token("t", piece, piece, piece, value=piece))
+        else:
+            out.append(Token("p", piece, piece, piece))
+    return _join_numbers(out)
+
+
+def _number(piece: str) -> Token:
+    match = _FIGURE.match(piece)
+    if match is None:
+        return Token("w", piece, piece.casefold(), piece.casefold(), code=True)
+    sign, digits, tail = match.groups()
+    plain = digits.replace(",", "")
+    if len(plain) > 1 and plain[0] == "0" and plain.isdigit():
+        return Token("w", piece, piece, piece, code=True)  # a code, not a number
+    figure: int | float = float(plain) if "." in plain else int(plain[:300])
+    if tail in _SCALE:
+        figure *= _SCALE[tail]
+    if sign:
+        figure = -figure
+    return Token("n", piece, piece.casefold(), piece.casefold(), value=figure, ordinal=tail in ("st", "nd", "rd", "th"))
+
+
+@lru_cache(maxsize=16_384)
+def _word_parts(piece: str) -> tuple[str, str, bool, bool, int | None]:
+    low = piece.casefold().replace("’", "'")
+    low = low.removesuffix("'s") if low not in ("'s",) else low
+    low = low.rstrip("'")
+    code = any(c.isdigit() for c in low) or "_" in low or "@" in low
+    capital = piece[0].isupper() and not (piece == "I" or piece.startswith("I'"))
+    return low, low if code else lemma(low), capital, code, number_of(low)
+
+
+def _word(piece: str) -> Token:
+    low, base, capital, code, number = _word_parts(piece)
+    if number is not None and not capital:
+        return Token("n", piece, low, low, value=number, spelled=True)
+    return Token("w", piece, low, base, capital=capital, code=code)
+
+
+def _join_numbers(tokens: list[Token]) -> list[Token]:
+    out: list[Token] = []
+    for token in tokens:
+        last = out[-1] if out else None
+        if last is not None and last.kind == "n" and isinstance(last.value, int | float) and not last.ordinal:
+            scale = _BIG.get(token.low)
+            if scale and (token.kind in ("n", "w")):
+                out[-1] = Token("n", f"{last.text} {token.text}", last.low, last.lemma, value=last.value * scale)
+                continue
+            if (
+                token.kind == "n"
+                and token.spelled
+                and last.spelled
+                and isinstance(token.value, int)
+                and last.value >= 20 > token.value
+            ):
+                total = last.value + token.value
+                out[-1] = Token("n", f"{last.text} {token.text}", last.low, last.lemma, value=total, spelled=True)
+                continue
+        out.append(token)
+    return out
+
+
+def is_content(token: Token) -> bool:
+    """Whether a token is a word that says something."""
+    return token.kind == "w" and token.low not in STOP_WORDS
