@@ -1,0 +1,930 @@
+"""Alignment: question side and SQL side against each other, dimension by dimension, under the four production rules.
+
+Each step adds findings; the judge weighs them. Conflict is kept apart from absence: a value that conflicts is damning,
+something that was not found may only not have been read.
+
+Source: method.md sections 2 and 3.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+
+from stef_core.align_filters import align_filters
+from stef_core.findings import CODES, finding
+from stef_core.lexicon import column_similarity, identifier_words, words
+from stef_core.records import (
+    Aggregation,
+    Alignment,
+    AllOf,
+    AnyOf,
+    Column,
+    Condition,
+    DatePart,
+    DateTrunc,
+    Filter,
+    Finding,
+    OrderKey,
+    QueryRecord,
+    QuestionSpec,
+    Reading,
+    ScalarQuery,
+    SqlSpec,
+    SubQuery,
+)
+from stef_core.rules import Rules
+from stef_core.wording import column_text, condition_text
+
+_EXTREMES = {"max": "desc", "min": "asc"}
+# columns where a small number or an early date is the better one: the direction of a superlative says nothing there
+_INVERTED = frozenset("rank position place order date year birth birthday born dob founded opened built time".split())
+_GRAINS = ("hour", "day", "week", "month", "quarter", "year")
+
+
+@dataclass(slots=True, kw_only=True)
+class Comparison:
+    """What the steps share: both sides, the rules, and what has been found so far."""
+
+    record: QueryRecord
+    question: QuestionSpec
+    enriched: QuestionSpec | None
+    sql: SqlSpec
+    rules: Rules
+    findings: list[Finding] = field(default_factory=list)
+    support: dict[str, float] = field(default_factory=dict)
+
+    def note(
+        self,
+        code: str,
+        message: str,
+        *,
+        kind: str = "",
+        strength: float = 1.0,
+        question_part: str | None = None,
+        sql_part: str | None = None,
+    ) -> None:
+        """Add a finding."""
+        self.findings.append(
+            finding(code, message, kind=kind, strength=strength, question_part=question_part, sql_part=sql_part)
+        )
+
+    def found(self, name: str, value: float = 1.0) -> None:
+        """Add a signal that speaks for the SQL."""
+        self.support[name] = self.support.get(name, 0.0) + value
+
+    def similar(self, left: Column | None, right: Column | None, table: str | None = None) -> float:
+        """How likely two columns are one under the mappings, 0-1."""
+        a, b = base_name(left), base_name(right)
+        if a is None or b is None:
+            return 0.0
+        if self.rules.same_column(a, b):
+            return 1.0
+        names = [b, *((f"{table}_{b}",) if table else ())]
+        return max(column_similarity(x, n) for x in {a, *self.rules.aliases(a)} for n in names)
+
+
+def align(record: QueryRecord, reading: Reading, rules: Rules) -> Alignment:
+    """Compare what was asked with what the SQL does.
+
+    Args:
+        record: The row; only its texts are looked at.
+        reading: Both specifications.
+        rules: R_app.
+
+    Returns:
+        Filter status with the conditions behind it, the four production rules, and a finding for each departure.
+    """
+    filters = align_filters(reading, rules)
+    comparison = Comparison(
+        record=record,
+        question=reading.question,
+        enriched=reading.enriched,
+        sql=reading.sql,
+        rules=rules,
+        findings=list(filters.findings),
+        support=dict(filters.support),
+    )
+    for step in STEPS:
+        step(comparison)
+    return Alignment(
+        filter_status=filters.status,
+        required=_distinct(filters.required),
+        matched=_distinct(filters.matched),
+        missing=_distinct(filters.missing),
+        extra=_distinct(filters.extra),
+        benign=_distinct(filters.benign),
+        group_by_required=group_by_required(reading.sql),
+        benign_group_by=benign_group_by(reading.sql),
+        order_by_tolerated=order_by_tolerated(reading, rules),
+        limit_is_safety=limit_is_safety(reading, rules),
+        findings=tuple(_staged(comparison)),
+        support=tuple(sorted(comparison.support.items())),
+    )
+
+
+def _distinct(conditions: Iterable[Condition]) -> tuple[Condition, ...]:
+    out: dict[str, Condition] = {}
+    for condition in conditions:
+        for part in condition.conditions if isinstance(condition, AllOf) else (condition,):
+            out.setdefault(repr(part), part)
+    return tuple(out.values())
+
+
+def _staged(c: Comparison) -> Iterator[Finding]:
+    """Name the stage at fault: the reformulation, where the SQL is true to it and it is not true to the question."""
+    enriched = c.enriched
+    for f in c.findings:
+        stage = f.stage
+        if enriched is not None and stage == "generation" and f.code in _ENRICHMENT_FAULTS and _follows(f, enriched, c.sql):
+            stage = "enrichment"
+        yield (
+            f
+            if stage == f.stage
+            else finding(
+                f.code,
+                f.message,
+                stage=stage,
+                question_part=f.question_part,
+                sql_part=f.sql_part,
+                kind=f.kind,
+                strength=f.strength,
+            )
+        )
+
+
+_ENRICHMENT_FAULTS = frozenset(
+    "missing_filter wrong_filter_value wrong_filter_operator wrong_aggregation missing_group_by wrong_group_by".split()
+)
+
+
+def _follows(f: Finding, enriched: QuestionSpec, sql: SqlSpec) -> bool:
+    """Whether the SQL does what the reformulation says where both leave the question."""
+    if enriched.hints and any(h.relevant for h in enriched.hints):
+        return False  # evidence explains the question; it does not replace it
+    asked = {a.func for a in enriched.aggregations}
+    if f.code == "wrong_aggregation":
+        return bool(asked & {a.func for a in sql.aggregations})
+    if f.code == "wrong_group_by":
+        return any(g in sql.group_by for g in enriched.group_by)
+    if f.code == "missing_group_by":
+        return not enriched.group_by
+    wanted = set(words(f.question_part or ""))
+    return bool(wanted) and not wanted <= enriched.mentions.lemmas
+
+
+# --- the four production rules --------------------------------------------------------------------------------------
+
+
+def group_by_required(sql: SqlSpec) -> bool:
+    """Plain outputs beside aggregates need a GROUP BY (window functions and literals do not count)."""
+    if not sql.projections:
+        return False
+    if sql.aggregations:
+        return True
+    return bool(sql.group_by) and any(_aggregated(e) for e in sql.expressions)
+
+
+def _aggregated(expression: str) -> bool:
+    return bool(re.search(r"\b(count|sum|avg|min|max)\s*\(", expression))
+
+
+def benign_group_by(sql: SqlSpec) -> tuple[Column, ...]:
+    """Grouped columns that WHERE pins to one value at top level."""
+    pinned = [f for f in sql.filters if isinstance(f, Filter) and not f.agg and not f.window and _pins(f)]
+    return tuple(g for g in sql.group_by if any(f.column == g for f in pinned))
+
+
+def _pins(f: Filter) -> bool:
+    if f.op == "is_null":
+        return True
+    return (
+        f.op == "="
+        and f.value is not None
+        and (isinstance(f.value, str | int | float | bool) or type(f.value).__name__ in ("Parameter", "Now"))
+    )
+
+
+def order_by_tolerated(reading: Reading, rules: Rules) -> bool:
+    """An order that nobody asked for and that picks no rows."""
+    sql, question = reading.sql, reading.question
+    if not sql.order_by or not rules.tolerate_order_by or sql.distinct_on:
+        return False
+    if question.asks_order or question.asks_limit or question.superlative:
+        return False
+    return sql.limit is None or limit_is_safety(reading, rules)
+
+
+def limit_is_safety(reading: Reading, rules: Rules) -> bool:
+    """A limit from λ_min on that nobody asked for."""
+    limit = reading.sql.limit
+    return limit is not None and limit >= rules.safety_limit_min and not reading.question.asks_limit
+
+
+# --- steps ----------------------------------------------------------------------------------------------------------
+
+
+def compare_defects(c: Comparison) -> None:
+    """Faults of the SQL whatever was asked."""
+    benign = set(benign_group_by(c.sql))
+    for defect in c.sql.defects:
+        if defect.kind == "missing_group_by" and benign:
+            continue
+        code = defect.code if defect.code in CODES else "extra_transformation"
+        c.note(code, defect.message, kind=f"defect_{defect.kind}", sql_part=defect.sql_part or None, strength=1.0)
+
+
+def compare_outputs(c: Comparison) -> None:
+    """Each thing asked to be seen against what is output."""
+    asked = [p for p in c.question.projections if base_name(p)]
+    if not asked or c.question.language != "en" or "*" in c.sql.projections:
+        return
+    outputs = list(c.sql.projections)
+    texts = list(c.sql.expressions)
+    found: set[int] = set()
+    unmet: list[Column] = []
+    for wanted in asked:
+        scores = [c.similar(wanted, o, _owner(c.sql, o)) for o in outputs]
+        best = max(range(len(outputs)), key=scores.__getitem__, default=None)
+        if best is not None and scores[best] >= 0.5:
+            found.add(best)
+        elif any(_in_expression(wanted, t) for t in texts):
+            continue
+        else:
+            unmet.append(wanted)
+    free = [o for i, o in enumerate(outputs) if i not in found]
+    if not unmet:
+        c.found("outputs_found")
+    for wanted in unmet:
+        name = column_text(wanted)
+        counted = any(a for a in c.sql.aggregations) and not c.question.aggregations
+        if len(texts) < len(asked):
+            c.note("missing_output", f"{name} is asked for and not output.", question_part=name, kind="missing_output")
+        elif free and not counted:
+            other = column_text(free[0])
+            named = column_similarity(base_name(wanted) or "", base_name(free[0]) or "")
+            c.note(
+                "wrong_output",
+                f"{name} is asked for; {other} is output.",
+                question_part=name,
+                sql_part=other,
+                kind="wrong_output",
+                strength=0.4 if named > 0.3 else 0.6,
+            )
+    if not unmet and len(texts) > len(asked) + len(c.question.aggregations) and not c.question.group_by:
+        extra = [o for o in free if not _harmless_output(c, o)]
+        if extra:
+            c.note(
+                "extra_output",
+                f"Nobody asked to see {', '.join(column_text(o) for o in extra)}.",
+                sql_part=", ".join(column_text(o) for o in extra),
+                kind="extra_output",
+                strength=min(1.0, 0.5 + 0.25 * len(extra)),
+            )
+
+
+def _harmless_output(c: Comparison, output: Column) -> bool:
+    name = base_name(output) or ""
+    if output in c.sql.group_by or "id" in identifier_words(name):
+        return True
+    return bool(set(identifier_words(name)) & c.question.mentions.lemmas)
+
+
+def compare_output_count(c: Comparison) -> None:
+    """Fewer outputs than things asked for, whatever they are called."""
+    asked = len(c.question.projections) + len([a for a in c.question.aggregations if a.certain])
+    outputs = len(c.sql.expressions)
+    if asked > outputs >= 1 and "*" not in c.sql.projections and asked >= 2:
+        c.note(
+            "missing_output",
+            f"{asked} things are asked for and {outputs} are output.",
+            kind="fewer_outputs",
+            strength=0.7,
+        )
+
+
+def compare_aggregates(c: Comparison) -> None:
+    """The metric: function, column, distinct."""
+    asked = [a for a in c.question.aggregations if a.certain]
+    have = list(_all_aggregates(c.sql))
+    funcs = {a.func for a in have}
+    for wanted in asked:
+        if wanted.func in funcs:
+            c.found("aggregate_found")
+            _compare_distinct(c, wanted, [a for a in have if a.func == wanted.func])
+            _compare_measure(c, wanted, [a for a in have if a.func == wanted.func])
+            continue
+        if _answered_otherwise(c, wanted, funcs):
+            continue
+        output_funcs = [a.func for a in c.sql.aggregations]
+        name = f"{wanted.func}({column_text(wanted.column)})"
+        if output_funcs and not set(output_funcs) & {a.func for a in asked}:
+            c.note(
+                "wrong_aggregation",
+                f"{name} is asked for; the SQL computes {output_funcs[0]}({column_text(c.sql.aggregations[0].column)}).",
+                question_part=wanted.text or name,
+                sql_part=output_funcs[0],
+                kind=f"wrong_aggregate_{'count' if wanted.func == 'count' else 'value'}",
+            )
+        else:
+            c.note(
+                "missing_aggregation",
+                f"{name} is asked for and not computed.",
+                question_part=wanted.text or name,
+                kind=f"missing_{wanted.func if wanted.func in ('count', 'avg', 'sum', 'max', 'min') else 'aggregate'}",
+            )
+    if c.question.language != "en":
+        return
+    lemmas = c.question.mentions.lemmas
+    for extra in c.sql.aggregations:
+        if extra.func in {a.func for a in c.question.aggregations} or extra.func in _hinted_functions(c):
+            continue
+        if _explained(c, extra, lemmas):
+            continue
+        c.note(
+            "extra_aggregation",
+            f"Nobody asked for {extra.func}({column_text(extra.column)}).",
+            sql_part=f"{extra.func}({column_text(extra.column)})",
+            kind=f"extra_{extra.func if extra.func in ('count', 'avg', 'sum', 'max', 'min') else 'aggregate'}",
+            strength=0.6 if asked else 1.0,
+        )
+
+
+_FUNCTION_WORDS: dict[str, frozenset[str]] = {
+    "count": frozenset(
+        "count number many much frequency time often total amount popular common most least percentage share rate ratio "
+        "proportion".split()
+    ),
+    "sum": frozenset(
+        "sum total much many overall altogether combined amount number most revenue percentage share rate ratio proportion "
+        "cumulative".split()
+    ),
+    "avg": frozenset("average mean avg typical rate per".split()),
+    "max": frozenset(
+        "max maximum most high large big long old late great good last top recent heavy expensive fast peak".split()
+    ),
+    "min": frozenset("min minimum least low small short young early few first bad light cheap old".split()),
+}
+
+
+def _explained(c: Comparison, aggregation: Aggregation, lemmas: frozenset[str]) -> bool:
+    expected = _FUNCTION_WORDS.get(aggregation.func)
+    if expected is None or expected & lemmas or c.question.superlative or c.question.ratio:
+        return True
+    return any(w in lemmas for w in c.rules.metric_definitions)
+
+
+def _hinted_functions(c: Comparison) -> set[str]:
+    hints = (*c.question.hints, *(c.enriched.hints if c.enriched else ()))
+    named = {h.agg for h in hints if h.agg}
+    for h in hints:
+        named |= set(re.findall(r"\b(count|sum|avg|min|max)\b", (h.expression or h.text or "").casefold()))
+    return {n for n in named if n}
+
+
+def _compare_distinct(c: Comparison, wanted: Aggregation, have: list[Aggregation]) -> None:
+    counted = [a for a in have if a in c.sql.aggregations] or have
+    if wanted.func != "count" or not counted:
+        return
+    if wanted.distinct and not any(a.distinct for a in counted) and not c.sql.distinct and not _grouped_inside(c.sql):
+        c.note(
+            "missing_distinct",
+            "Different things are to be counted; the SQL counts repeats.",
+            question_part=wanted.text or None,
+            kind="missing_distinct_count",
+        )
+    elif not wanted.distinct and all(a.distinct for a in counted) and len(c.sql.tables) < 2:
+        c.note(
+            "extra_distinct", "Repeats are counted once though nobody asked for it.", kind="extra_distinct_count", strength=0.5
+        )
+
+
+def _grouped_inside(sql: SqlSpec) -> bool:
+    return sql.subqueries > 0 and bool(sql.group_by)
+
+
+def _compare_measure(c: Comparison, wanted: Aggregation, have: list[Aggregation]) -> None:
+    """The column that is measured, for functions that measure one."""
+    name = base_name(wanted.column)
+    if wanted.func == "count" or not name or name == "*":
+        return
+    fits = [c.similar(name, a.column, a.table) for a in have]
+    if max(fits, default=0.0) >= 0.5:
+        c.found("measure_found")
+        return
+    if any(_in_expression(wanted.column, e) for e in c.sql.expressions):
+        return
+    other = have[0]
+    if any(column_similarity(name, col) >= 0.9 for _, col in c.sql.columns if col != base_name(other.column)):
+        c.note(
+            "wrong_aggregation",
+            f"{wanted.func} of {name} is asked for; the SQL measures {column_text(other.column)}.",
+            question_part=wanted.text or name,
+            sql_part=column_text(other.column),
+            kind="wrong_measure",
+            strength=0.6,
+        )
+
+
+def _answered_otherwise(c: Comparison, wanted: Aggregation, funcs: set[str]) -> bool:
+    """ORDER BY with LIMIT answers MAX and MIN; SUM of a count column answers "how many"; a column may hold the aggregate."""
+    sql = c.sql
+    if wanted.func in _EXTREMES and (
+        (sql.order_by and (sql.limit is not None)) or sql.inner_limits or any(w.order_by for w in sql.windows)
+    ):
+        return True
+    name = base_name(wanted.column) or ""
+    outputs = [base_name(p) or "" for p in sql.projections]
+    if wanted.func in ("count", "sum") and "sum" in funcs | {"count"} and {"sum", "count"} & funcs:
+        measured = [base_name(a.column) or "" for a in sql.aggregations]
+        return any({"number", "count", "quantity", "total", "amount"} & set(identifier_words(m)) for m in measured) or (
+            wanted.func == "sum" and (name in ("", "*"))
+        )
+    own_words = {"number", "count", "total", "average", "num", wanted.func}
+    for output in outputs:
+        output_words = set(identifier_words(output))
+        if output_words & own_words or (
+            name and name != "*" and column_similarity(name, output) >= 0.9 and wanted.func != "count"
+        ):
+            return True
+    if wanted.func in _EXTREMES:
+        return any(isinstance(f.value, ScalarQuery) and f.value.func == wanted.func for f in _leaves(sql.filters))
+    return False
+
+
+def compare_grouping(c: Comparison) -> None:
+    """Groups asked for against groups formed, with the grain of dates."""
+    sql, question = c.sql, c.question
+    groups: list[Column] = [*sql.group_by, *(p for w in sql.windows for p in w.partition_by)]
+    shown: list[Column] = [*groups, *sql.projections]
+    for wanted in question.group_by:
+        best = max((c.similar(wanted, g, _owner(sql, g)) for g in groups), default=0.0)
+        dated = [g for g in groups if isinstance(g, DatePart | DateTrunc)]
+        if isinstance(wanted, DatePart | DateTrunc):
+            grain = wanted.part if isinstance(wanted, DatePart) else wanted.unit
+            have = [g.part if isinstance(g, DatePart) else g.unit for g in dated]
+            if have and grain not in have and not any(grain in identifier_words(base_name(g) or "") for g in groups):
+                c.note(
+                    "wrong_group_by",
+                    f"Groups are asked for each {grain}; the SQL forms them for each {have[0]}.",
+                    question_part=f"per {grain}",
+                    sql_part=have[0],
+                    kind="wrong_grain",
+                )
+                continue
+            if have or groups:
+                c.found("group_found")
+                continue
+        elif best >= 0.5:
+            c.found("group_found")
+            continue
+        name = column_text(wanted)
+        if groups and any(_harmless_id(g) for g in groups):
+            continue  # grouped by the id of what was asked for
+        if not groups and (any(c.similar(wanted, p) >= 0.5 for p in shown) and not sql.aggregations):
+            continue
+        if groups:
+            c.note(
+                "wrong_group_by",
+                f"Groups are asked for each {name}; the SQL forms them by {', '.join(column_text(g) for g in groups[:3])}.",
+                question_part=name,
+                sql_part=column_text(groups[0]),
+                kind="wrong_group_by",
+                strength=0.5,
+            )
+        elif question.aggregations or sql.aggregations:
+            c.note(
+                "missing_group_by",
+                f"A row for each {name} is asked for; the SQL forms no groups.",
+                question_part=f"per {name}",
+                kind="missing_group_by",
+            )
+    _extra_groups(c, groups)
+
+
+def _harmless_id(group: Column) -> bool:
+    parts = identifier_words(base_name(group) or "")
+    return bool(parts) and parts[-1] in ("id", "key", "code", "number")
+
+
+def _extra_groups(c: Comparison, groups: list[Column]) -> None:
+    sql, question = c.sql, c.question
+    if question.language != "en" or not sql.aggregations:
+        return
+    pinned = set(benign_group_by(sql))
+    free = []
+    for group in sql.group_by:
+        name = base_name(group) or ""
+        if group in pinned or _harmless_id(group):
+            continue
+        if any(c.similar(w, group, _owner(sql, group)) >= 0.5 for w in (*question.group_by, *question.projections)):
+            continue
+        parts = set(identifier_words(name)) - {"name", "id"}
+        if parts & question.mentions.lemmas or (not parts and question.group_by):
+            continue
+        free.append(group)
+    if not free:
+        return
+    whole = bool(question.aggregations) and not question.group_by and not question.projections and not question.superlative
+    splits = bool(question.group_by) and len(sql.group_by) > len(question.group_by)
+    c.note(
+        "extra_group_by",
+        f"Nobody asked for groups by {', '.join(column_text(g) for g in free)}; they split the result.",
+        sql_part=", ".join(column_text(g) for g in free),
+        kind="extra_group_splits" if whole or splits else "extra_group_by",
+        strength=1.0 if whole or splits else 0.5,
+    )
+
+
+def compare_grouped_total(c: Comparison) -> None:
+    """One total is asked for and a row for each group comes out, though the question names the grouped column."""
+    sql, question = c.sql, c.question
+    if not question.aggregations or question.group_by or question.projections or question.superlative or question.asks_limit:
+        return
+    pinned = set(benign_group_by(sql))
+    unpinned = [g for g in sql.group_by if g not in pinned]
+    shown = [g for g in unpinned if g in sql.projections]
+    if shown and question.language == "en" and not any(f.code == "extra_group_by" for f in c.findings):
+        several = [
+            f
+            for f in sql.filters
+            if isinstance(f, Filter) and f.op == "in" and isinstance(f.value, tuple) and f.column in shown
+        ]
+        c.note(
+            "extra_group_by",
+            f"One figure is asked for; the SQL gives one for each {column_text(shown[0])}.",
+            sql_part=column_text(shown[0]),
+            kind="extra_group_splits" if several else "grouped_total",
+            strength=1.0 if several else 0.6,
+        )
+
+
+def compare_order(c: Comparison) -> None:
+    """Order asked for, its direction, and the direction of a superlative."""
+    sql, question = c.sql, c.question
+    keys = (
+        list(sql.order_by)
+        or [k for _, order in sql.inner_limits for k in order]
+        or [k for w in sql.windows for k in w.order_by]
+    )
+    if question.asks_order:
+        if not keys:
+            c.note("missing_order", "An order is asked for and none is given.", kind="missing_order")
+        else:
+            c.found("order_found")
+            _compare_keys(c, keys)
+        return
+    if question.superlative and keys and (sql.limit is not None or sql.inner_limits or sql.windows):
+        wanted = _EXTREMES[question.superlative]
+        key = keys[0]
+        name = set(identifier_words(base_name(key.column) or ""))
+        if key.agg is None and name & _INVERTED:
+            return
+        if key.dir != wanted:
+            c.note(
+                "wrong_order_direction",
+                f"The {question.superlative}imum is asked for; the SQL takes rows from the other end ({_key_text(key)}).",
+                sql_part=_key_text(key),
+                kind="superlative_direction",
+            )
+        else:
+            c.found("superlative_found")
+
+
+def _compare_keys(c: Comparison, keys: list[OrderKey]) -> None:
+    for wanted in c.question.order_by:
+        fits = [(c.similar(wanted.column, k.column), k) for k in keys]
+        fit, key = max(fits, key=lambda pair: pair[0])
+        if wanted.agg and key.agg and wanted.agg == key.agg:
+            fit = 1.0
+        if fit >= 0.5 and wanted.certain and wanted.dir != key.dir:
+            c.note(
+                "wrong_order_direction",
+                f"{_DIRECTION[wanted.dir]} order of {_key_text(wanted)[: -len(wanted.dir) - 1]} is asked for; the SQL sorts the other way.",
+                question_part=wanted.text or None,
+                sql_part=_key_text(key),
+                kind="order_direction",
+            )
+
+
+_DIRECTION = {"asc": "Ascending", "desc": "Descending"}
+
+
+def _key_text(key: OrderKey) -> str:
+    name = column_text(key.column) if key.column is not None else key.window or ""
+    return f"{key.agg}({name}) {key.dir}" if key.agg else f"{name} {key.dir}"
+
+
+def compare_limit(c: Comparison) -> None:
+    """The number of rows asked for against the number that can come out."""
+    sql, question, rules = c.sql, c.question, c.rules
+    ranks = [f for f in _leaves(sql.filters) if f.window and isinstance(f.value, int) and not isinstance(f.value, bool)]
+    limit = sql.limit
+    inner = sql.inner_limits[0][0] if sql.inner_limits else None
+    rank = (ranks[0].value - 1 if ranks[0].op == "<" else ranks[0].value) if ranks and isinstance(ranks[0].value, int) else None
+    effective = limit if limit is not None and limit < rules.safety_limit_min else rank if rank is not None else inner
+    effective = limit if effective is None else effective
+    if question.asks_limit and question.limit is not None:
+        if effective == question.limit or question.limit in (limit, inner, rank):
+            c.found("limit_found")
+        elif effective is None:
+            extreme = any(isinstance(f.value, ScalarQuery) and f.value.func in _EXTREMES for f in _leaves(sql.filters)) or bool(
+                {a.func for a in sql.aggregations} & set(_EXTREMES)
+            )
+            if question.limit == 1 and extreme:
+                c.found("limit_found")
+            elif question.limit == 1 and (sql.one_row or question.aggregations):
+                return
+            else:
+                c.note(
+                    "missing_limit",
+                    f"{_rows(question.limit)} asked for; the SQL returns all.",
+                    question_part=str(question.limit),
+                    kind="missing_limit",
+                    strength=0.6 if question.limit == 1 else 1.0,
+                )
+        else:
+            c.note(
+                "wrong_limit",
+                f"{_rows(question.limit)} asked for; the SQL returns up to {effective}.",
+                question_part=str(question.limit),
+                sql_part=f"limit {effective}",
+                kind="wrong_limit",
+            )
+        return
+    if limit is None or limit >= rules.safety_limit_min or (limit == 1 and sql.one_row) or question.language != "en":
+        return
+    if limit in question.mentions.numbers:
+        return
+    soft = bool(question.mentions.lemmas & _PICKING) or question.superlative is not None
+    if soft and limit == 1:
+        return
+    c.note(
+        "unrequested_limit",
+        f"Only {limit} {'row comes' if limit == 1 else 'rows come'} out though nobody asked for a number of rows.",
+        sql_part=f"limit {limit}",
+        kind="unrequested_limit_soft" if soft else "unrequested_limit",
+    )
+
+
+_PICKING = frozenset(
+    "most least max maximum min minimum high low large small big long short old young new late early first last top best good "
+    "bad worst fast slow recent heavy light cheap expensive great common popular main major single one tall few".split()
+)
+
+
+def _rows(number: int) -> str:
+    return "1 row is" if number == 1 else f"{number} rows are"
+
+
+def compare_sets(c: Comparison) -> None:
+    """Negation and combination of results."""
+    sql, question = c.sql, c.question
+    if question.negated:
+        negative = sql.set_op in ("except", "minus") or any(j.kind in ("anti", "left") for j in sql.joins)
+        negative = negative or any(
+            f.op in ("!=", "not_in", "not_like", "is_null", "not_exists", "not_regexp") for f in _leaves(sql.filters)
+        )
+        negative = negative or any(f.value in (0, False) or (f.op in ("<", "<=", "=") and f.agg) for f in _leaves(sql.filters))
+        negative = negative or any(
+            isinstance(f.value, str) and f.value in ("no", "n", "none", "f") for f in _leaves(sql.filters)
+        )
+        if not negative:
+            c.note(
+                "wrong_set_operation",
+                "Something is asked to be absent; the SQL asks for nothing absent.",
+                kind="negation_absent",
+            )
+        else:
+            c.found("negation_found")
+    if question.set_op == "intersect" and not sql.set_op and sql.subqueries == 0:
+        merged = [f for f in _leaves(sql.filters) if f.op == "in" and isinstance(f.value, tuple)]
+        either = any(isinstance(f, AnyOf) for f in sql.filters)
+        if merged or either:
+            c.note("wrong_set_operation", "Both conditions are asked to hold; the SQL accepts either.", kind="either_for_both")
+        elif not sql.group_by:
+            c.note(
+                "wrong_set_operation", "Two sets are asked to overlap; the SQL reads one.", kind="overlap_absent", strength=0.5
+            )
+
+
+def compare_distinct(c: Comparison) -> None:
+    """Rows without repeats."""
+    sql, question = c.sql, c.question
+    listed = not sql.aggregations and not sql.group_by
+    distinct = sql.distinct or sql.distinct_on or (sql.set_op is not None and sql.set_op != "union_all")
+    if question.distinct and listed and not distinct and not question.aggregations:
+        c.note("missing_distinct", "Each thing is asked for once; the SQL lists repeats.", kind="missing_distinct_rows")
+    elif question.distinct and distinct:
+        c.found("distinct_found")
+    if listed and not question.distinct and not distinct and len(sql.tables) >= 2 and sql.limit is None and sql.projections:
+        outputs = {t for t, name in sql.columns if name in {base_name(p) for p in sql.projections}}
+        if outputs and len(set(sql.tables) - {o for o in outputs if o}) >= 1:
+            c.support["join_may_repeat"] = 1.0
+    if distinct and sql.distinct and not question.distinct and question.language == "en" and len(sql.tables) < 2:
+        c.note("extra_distinct", "Repeats are removed though nobody asked for it.", kind="extra_distinct_rows", strength=0.5)
+
+
+def compare_joins(c: Comparison) -> None:
+    """Tables that are read without need."""
+    sql = c.sql
+    uses = Counter(sql.tables)
+    if len(uses) < 2 or not sql.joins:
+        return
+    used: dict[str, set[str]] = {}
+    for table, column in sql.columns:
+        if table:
+            used.setdefault(table, set()).add(column)
+    edges: dict[str, set[str]] = {}
+    degree: Counter[str] = Counter()
+    for edge in sql.joins:
+        edges.setdefault(edge.left_table, set()).add(edge.left_column)
+        edges.setdefault(edge.right_table, set()).add(edge.right_column)
+        degree.update({edge.left_table, edge.right_table})
+    for table, count in uses.items():
+        if count > 1 or table not in edges or degree[table] > 1:
+            continue
+        if used.get(table, set()) - edges[table]:
+            continue
+        if any(e.kind not in ("inner",) for e in sql.joins if table in (e.left_table, e.right_table)):
+            continue
+        mentioned = set(identifier_words(table)) & c.question.mentions.lemmas
+        c.note(
+            "wrong_join",
+            f"Table {table} is joined and nothing of it is used.",
+            sql_part=table,
+            kind="redundant_table_named" if mentioned else "redundant_table",
+            strength=0.6 if mentioned else 1.0,
+        )
+    measured = [a for a in sql.aggregations if a.func in ("sum", "avg") and not a.distinct]
+    if measured and len(uses) >= 3:
+        c.note("wrong_join", "A sum or average over three joined tables may count rows twice.", kind="fan_out", strength=0.5)
+
+
+def compare_ratio(c: Comparison) -> None:
+    """A share, percentage or rate needs a division (or a column that holds it)."""
+    hints = (*c.question.hints, *(c.enriched.hints if c.enriched else ()))
+    hinted = any(h.relevant and h.expression and "/" in h.expression for h in hints)
+    divides = any("/" in e or "divide" in e or "avg(" in e for e in c.sql.expressions) or any(
+        "/" in str(base_name(k.column)) for k in c.sql.order_by
+    )
+    divides = divides or any("/" in str(base_name(f.column)) for f in _leaves(c.sql.filters))
+    if hinted and not divides:
+        c.note("missing_aggregation", "A ratio is defined and the SQL divides nothing.", kind="hint_ratio_absent")
+    elif c.question.ratio and not divides and not hinted:
+        named = any({"percent", "percentage", "rate", "ratio", "share"} & set(identifier_words(n)) for _, n in c.sql.columns)
+        if not named:
+            c.note("missing_aggregation", "A share or rate is asked for and the SQL divides nothing.", kind="ratio_absent")
+    elif (hinted or c.question.ratio) and divides:
+        c.found("ratio_found")
+
+
+def compare_literals(c: Comparison) -> None:
+    """Numbers, dates and quoted words of the question that are nowhere in the SQL, and hints whose column is not used."""
+    sql, question = c.sql, c.question
+    if any(f.code in ("missing_filter", "wrong_filter_value", "wrong_limit", "missing_limit") for f in c.findings):
+        flagged = True
+    else:
+        flagged = False
+    texts = " ".join(sql.literals).casefold()
+    have = {float(m) for m in re.findall(r"\d+(?:\.\d+)?", texts)} | {float(n) for n, _ in sql.inner_limits}
+    have |= {float(v) for v in (sql.limit, sql.offset) if v is not None}
+    have |= {h + 1 for h in have} | {h - 1 for h in have}
+    inside = " ".join((*sql.expressions, *(n for _, n in sql.columns), *sql.tables)).casefold()
+    for number in question.mentions.numbers:
+        if number in have or _whole(number) in texts or _whole(number) in inside or number in (1.0, 2.0, 100.0) or flagged:
+            continue
+        c.note(
+            "missing_filter",
+            f"{_whole(number)} stands in the question and nowhere in the SQL.",
+            kind="number_absent",
+            strength=0.8,
+        )
+    for date in question.mentions.dates:
+        year = date[:4]
+        if year not in texts and year not in inside and not flagged and not any(str(int(year) + d) in texts for d in (-1, 1)):
+            c.note("missing_filter", f"{date} stands in the question and nowhere in the SQL.", kind="date_absent", strength=0.8)
+    for quoted in question.mentions.quoted:
+        core = " ".join(quoted.casefold().split())
+        if core and core not in texts and core not in inside and not flagged and not set(words(core)) <= _words_of(texts):
+            c.note(
+                "missing_filter",
+                f"'{quoted}' stands in the question and nowhere in the SQL.",
+                kind="quoted_absent",
+                strength=0.8,
+            )
+    columns = {name for _, name in sql.columns} | set(re.findall(r"[a-z_][a-z0-9_]*", inside))
+    for hint in (*question.hints, *(c.enriched.hints if c.enriched else ())):
+        if not hint.relevant or not hint.column:
+            continue
+        if any(column_similarity(hint.column, name) >= 0.85 for name in columns):
+            c.found("hint_column_found", 0.5)
+        elif hint.op is None:
+            c.note(
+                "wrong_output",
+                f"The reformulation names {hint.column}; the SQL does not use it.",
+                question_part=hint.text or hint.column,
+                kind="hint_column_absent",
+                strength=0.8,
+            )
+    _compare_case(c)
+
+
+def _compare_case(c: Comparison) -> None:
+    """A literal that the texts quote in another letter case: databases compare text case by case."""
+    quoted = {q for spec in (c.question, c.enriched) if spec is not None for q in spec.mentions.quoted}
+    folded = {q.casefold() for q in quoted}
+    for f in _leaves(c.sql.filters):
+        for raw in f.raw:
+            if f.op in ("=", "in") and raw.casefold() in folded and raw not in quoted:
+                c.note(
+                    "wrong_filter_value",
+                    f"'{raw}' is quoted in another letter case in the question.",
+                    sql_part=f"'{raw}'",
+                    kind="value_case",
+                    strength=0.5,
+                )
+
+
+def _whole(number: float) -> str:
+    return str(int(number)) if float(number).is_integer() else str(number)
+
+
+def _words_of(text: str) -> set[str]:
+    return set(words(text))
+
+
+STEPS: tuple[Callable[[Comparison], None], ...] = (
+    compare_defects,
+    compare_outputs,
+    compare_output_count,
+    compare_aggregates,
+    compare_grouping,
+    compare_grouped_total,
+    compare_order,
+    compare_limit,
+    compare_sets,
+    compare_distinct,
+    compare_joins,
+    compare_ratio,
+    compare_literals,
+)
+
+
+# --- helpers --------------------------------------------------------------------------------------------------------
+
+
+def base_name(column: Column | None) -> str | None:
+    """The column under a date part or truncation."""
+    return column.column if isinstance(column, DatePart | DateTrunc) else column
+
+
+def _owner(sql: SqlSpec, column: Column) -> str | None:
+    name = base_name(column)
+    owners = {t for t, n in sql.columns if n == name and t}
+    return next(iter(owners)) if len(owners) == 1 else None
+
+
+def _in_expression(column: Column, expression: str) -> bool:
+    wanted = set(identifier_words(base_name(column) or ""))
+    return bool(wanted) and wanted <= {
+        w for token in re.findall(r"[a-z_][a-z0-9_]*", expression) for w in identifier_words(token)
+    }
+
+
+def _leaves(conditions: Iterable[Condition]) -> Iterator[Filter]:
+    for condition in conditions:
+        if isinstance(condition, AnyOf | AllOf):
+            yield from _leaves(condition.conditions)
+        else:
+            yield condition
+            if isinstance(condition.value, SubQuery | ScalarQuery):
+                yield from _leaves(condition.value.filters)
+
+
+def _all_aggregates(sql: SqlSpec) -> Iterator[Aggregation]:
+    """Aggregates anywhere: outputs, order, HAVING, scalar subqueries, windows, branches."""
+    yield from sql.aggregations
+    for key in sql.order_by:
+        if key.agg:
+            yield Aggregation(func=key.agg, column=key.column or "*")
+    for f in _leaves(sql.filters):
+        if f.agg:
+            yield Aggregation(func=f.agg, column=f.column or "*", distinct=f.distinct)
+        if isinstance(f.value, ScalarQuery):
+            yield Aggregation(func=f.value.func, column=f.value.column)
+    for window in sql.windows:
+        yield Aggregation(func=window.func, column=window.column or "*")
+    for expression in sql.expressions:
+        for func in re.findall(r"\b(count|sum|avg|min|max)\s*\(", expression):
+            if not any(a.func == func for a in sql.aggregations):
+                yield Aggregation(func=func, column=expression)
+    for branch in sql.branches:
+        yield from _all_aggregates(branch)
+
+
+def describe_missing(alignment: Alignment) -> list[str]:
+    """Missing conditions in words, for messages and prompts."""
+    return [condition_text(c) for c in alignment.missing]
