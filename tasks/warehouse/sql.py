@@ -84,7 +84,7 @@ class SqlWarehouse(ABC):
     def close(self) -> None:
         """Let go of the warehouse; closing twice is fine."""
 
-    def _published(self) -> None:
+    def _published(self) -> None:  # noqa: B027 - most databases need nothing here
         """What the adapter does after each publish."""
 
     # --- the schema -------------------------------------------------------------------------------------------------
@@ -94,7 +94,7 @@ class SqlWarehouse(ABC):
         applied: list[str] = []
         with self._turn, self._transaction():
             self._execute(_LEDGER)
-            recorded = {version: checksum for version, checksum in self._ledger()}
+            recorded = dict(self._ledger())
             self._refuse_newer(max(recorded, default=0))
             for version, name, sql in migrations():
                 if version not in recorded:
@@ -144,7 +144,7 @@ class SqlWarehouse(ABC):
             odd = set(schema).symmetric_difference(columns.get(table, ()))
             if odd:
                 raise RuleError(
-                    f"{self.name}: table {table} was changed by other hands or an unreleased STEF (columns {', '.join(sorted(odd))}); "
+                    f"{self.name}: columns {', '.join(sorted(odd))} of table {table} are not what this version of STEF makes; "
                     "score into a new warehouse"
                 )
 
@@ -174,11 +174,9 @@ class SqlWarehouse(ABC):
     def staged(self, table: str, run_id: str) -> pl.DataFrame:
         """Rows of one table that a run has staged and not published, in the order of their grain."""
         _stageable(table)
-        names, order = ", ".join(TABLES[table]), _order_by(ORDER[table])
+        sql = f"SELECT {', '.join(TABLES[table])} FROM staging.{table} WHERE run_id = $1 {_order_by(table)}"  # noqa: S608
         with self._turn, self._transaction(read_only=True):
-            return self._fetch(f"SELECT {names} FROM staging.{table} WHERE run_id = $1 {order}", (run_id,)).cast(
-                dict(TABLES[table])
-            )  # noqa: S608
+            return self._fetch(sql, (run_id,)).cast(TABLES[table])
 
     def publish(self, run_id: str, day: date, tables: Sequence[str], run: dict[str, Any] | None = None) -> None:
         """Replace a day by what the run staged for it, in one transaction (see `Warehouse.publish`)."""
@@ -271,13 +269,12 @@ class SqlWarehouse(ABC):
                 raise RuleError(f"{table_or_view}: no columns were asked for")
             if asked and "dt" not in known:
                 raise RuleError(f"{table_or_view} has no column dt: it spans all days and takes no range of days")
-            where = " AND ".join(f"{condition}${number}" for number, (condition, _) in enumerate(asked, 1))
-            frame = self._fetch(
-                f"SELECT {', '.join(names)} FROM {table_or_view}{' WHERE ' + where if where else ''} {_order_by(ORDER[table_or_view])}",  # noqa: S608
-                [value for _, value in asked],
-            )
-        schema = TABLES.get(table_or_view, {})
-        return frame.cast({name: schema[name] for name in names if name in schema})
+            where = " AND ".join(f"{condition}${number}" for number, (condition, _) in enumerate(asked, 1)) or "TRUE"
+            sql = f"SELECT {', '.join(names)} FROM {table_or_view} WHERE {where} {_order_by(table_or_view)}"  # noqa: S608
+            frame = self._fetch(sql, [value for _, value in asked])
+        if table_or_view not in TABLES:
+            return frame
+        return frame.cast(pl.Schema({name: TABLES[table_or_view][name] for name in names}))
 
     def query(self, sql: str, params: Sequence[object] = ()) -> pl.DataFrame:
         """Rows of one statement that reads (see `Warehouse.query`)."""
@@ -304,8 +301,8 @@ def _checksum(sql: str) -> str:
     return hashlib.sha256(sql.encode()).hexdigest()
 
 
-def _order_by(columns: Sequence[str]) -> str:
-    return "ORDER BY " + ", ".join(f"{column} NULLS FIRST" for column in columns)
+def _order_by(table_or_view: str) -> str:
+    return "ORDER BY " + ", ".join(f"{column} NULLS FIRST" for column in ORDER[table_or_view])
 
 
 def _stageable(table: str) -> None:

@@ -1,0 +1,46 @@
+"""A fresh warehouse on each database that the product writes to."""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import pytest
+
+from stef_core.frames import TABLES, frame_of
+from tasks.warehouse import Warehouse, connect
+
+DAY = dt.date(2026, 3, 2)
+Rows = Callable[..., pl.DataFrame]
+
+
+@pytest.fixture(params=["duckdb"])
+def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    return {"duckdb": f"duckdb:///{tmp_path / 'warehouse.duckdb'}"}[request.param]
+
+
+@pytest.fixture
+def warehouse(url: str) -> Iterator[Warehouse]:
+    with connect(url, wait_s=5) as opened:
+        yield opened
+
+
+@pytest.fixture
+def rows() -> Rows:
+    """Rows of one table, from the columns that matter to a test: ``rows("query_scores", {"query_id": "q1"}, …)``."""
+    needed: dict[str, dict[str, Any]] = {
+        "query_scores": {"query_id": "q", "agent_id": "ann", "status": "scored"},
+        "query_findings": {"query_id": "q", "ordinal": 0, "agent_id": "ann", "code": "missing_filter"},
+        "agent_daily": {"agent_id": "ann", "app_id": "*", "rows": 1, "scored": 1, "coverage": 1.0},
+        "agent_alerts": {"agent_id": "ann", "app_id": "*", "kind": "phi_fall"},
+        "score_changes": {"query_id": "q"},
+    }
+
+    def build(table: str, *given: dict[str, Any], run_id: str = "run-1", day: dt.date = DAY) -> pl.DataFrame:
+        base = {"dt": day, "run_id": run_id, **needed[table]}
+        return frame_of([base | row for row in given], TABLES[table])
+
+    return build
