@@ -602,14 +602,11 @@ def _compare_keys(c: Comparison, keys: list[OrderKey]) -> None:
         if fit >= 0.5 and wanted.certain and wanted.dir != key.dir:
             c.note(
                 "wrong_order_direction",
-                f"{_DIRECTION[wanted.dir]} order of {_key_text(wanted)[: -len(wanted.dir) - 1]} is asked for; the SQL sorts the other way.",
+                f"Rows are asked for by {_key_text(wanted)}; the SQL sorts by {_key_text(key)}.",
                 question_part=wanted.text or None,
                 sql_part=_key_text(key),
                 kind="order_direction",
             )
-
-
-_DIRECTION = {"asc": "Ascending", "desc": "Descending"}
 
 
 def _key_text(key: OrderKey) -> str:

@@ -1,0 +1,49 @@
+# Two commands do everything on a machine that has Python 3.11-3.13 and make: `make demo` and `make test`.
+PYTHON ?= python3
+VENV ?= .venv
+BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
+DEMO_DIR ?= demo
+
+.PHONY: setup demo test lint format bench fit clean
+
+setup: $(VENV)/.dev
+
+$(VENV)/bin/python:
+	@$(PYTHON) -c 'import sys; sys.exit(0 if (3, 11) <= sys.version_info[:2] <= (3, 13) else f"Python 3.11 to 3.13 is needed, $(PYTHON) is {sys.version.split()[0]}; name one with make PYTHON=python3.12")'
+	@echo "setting up $(VENV) (some minutes on first use)"
+	@$(PYTHON) -m venv $(VENV)
+
+$(VENV)/.runtime: $(VENV)/bin/python pyproject.toml constraints.txt
+	@$(PIP) install -c constraints.txt -e .
+	@touch $@
+
+$(VENV)/.dev: $(VENV)/.runtime
+	@$(PIP) install -c constraints.txt -e '.[dev]'
+	@deployments/install-chromium.sh
+	@touch $@
+
+demo: $(VENV)/.runtime
+	@$(BIN)/stef demo --dir $(DEMO_DIR)
+
+test: $(VENV)/.dev
+	@$(BIN)/python -m pytest $(PYTEST_ARGS)
+
+lint: $(VENV)/.dev
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+format: $(VENV)/.dev
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+bench: $(VENV)/.dev
+	$(BIN)/python -m benchmarks.agreement
+
+fit: $(VENV)/.dev
+	$(BIN)/python -m benchmarks.fit_symbolic
+
+clean:
+	rm -rf $(VENV) $(DEMO_DIR) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis
