@@ -133,7 +133,7 @@ def _examine(record: QueryRecord, rules: Rules, pair: QuestionPair) -> Examined:
             findings=tuple(findings),
             rules_app=rules.app_id,
             rules_version=rules.content_hash,
-            rules_hash=_bearing(rules, reading).content_hash,
+            rules_hash=bearing_rules(rules, reading).content_hash,
             reason=reason,
             tokens_in=pair.tokens_in,
             tokens_out=pair.tokens_out,
@@ -282,7 +282,8 @@ def _rejection(sql: SqlSpec, record: QueryRecord) -> Finding:
     return finding("not_a_query", sql.error or "The text is not one read-only query.", sql_part=_clip(record.generated_sql))
 
 
-def _bearing(rules: Rules, reading: Reading) -> Rules:
+def bearing_rules(rules: Rules, reading: Reading) -> Rules:
+    """The part of the rules that can bear on a row; its hash is stored with the score, and only it reaches a prompt."""
     columns = {name for _, name in reading.sql.columns}
     for condition in (*reading.question.filters, *(reading.enriched.filters if reading.enriched else ())):
         columns |= set(_columns_of(condition))

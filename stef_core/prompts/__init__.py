@@ -1,0 +1,31 @@
+"""Prompts as files: one text, one version, and a golden snapshot of what each renders to."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+from functools import cache
+from importlib.resources import files
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Prompt:
+    """A system prompt. `version` is its name and the first 8 hex digits of its SHA-256, so an edited text is a new version."""
+
+    name: str
+    text: str
+    version: str
+
+
+@cache
+def load_prompt(name: str) -> Prompt:
+    """Read one prompt of this package.
+
+    Args:
+        name: File name without ``.md``, e.g. ``judge_v1``.
+
+    Raises:
+        FileNotFoundError: There is no prompt of that name.
+    """
+    text = files(__package__).joinpath(f"{name}.md").read_text(encoding="utf-8").strip()
+    return Prompt(name=name, text=text, version=f"{name}@{hashlib.sha256(text.encode()).hexdigest()[:8]}")

@@ -1,0 +1,157 @@
+"""Opens the question reader and the judge that the settings name. Knows no Prefect."""
+
+from __future__ import annotations
+
+import ipaddress
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Protocol
+from urllib.parse import urlsplit
+
+from stef_core.errors import RuleError
+from stef_core.evaluate import Judge, QuestionReader
+from stef_core.extract.question_llm import LLMReader
+from stef_core.extract.question_offline import OfflineReader
+from stef_core.judge.llm import LLMJudge
+from stef_core.judge.symbolic import SymbolicJudge
+from stef_core.llm import OpenAIChatModel, Usage
+from tasks.answer_cache import SqliteAnswerCache
+
+NO_KEY = "none"  # what an endpoint on this machine is sent where no key is set
+
+
+class Secret(Protocol):
+    """A value that shows itself only when asked, as pydantic's SecretStr."""
+
+    def get_secret_value(self) -> str:
+        """The value."""
+
+
+class ModelSettings(Protocol):
+    """What this module reads of tasks.settings.Settings."""
+
+    @property
+    def judge(self) -> str:
+        """``symbolic`` or ``openai``."""
+
+    @property
+    def model(self) -> str | None:
+        """Model id."""
+
+    @property
+    def base_url(self) -> str | None:
+        """Address of the API; OpenAI's own where None."""
+
+    @property
+    def api_key(self) -> Secret | None:
+        """Key of the API."""
+
+    @property
+    def concurrency(self) -> int:
+        """Requests in flight at most."""
+
+    @property
+    def timeout_s(self) -> float:
+        """Seconds for one attempt."""
+
+    @property
+    def cache(self) -> Path | None:
+        """File of the answer cache; no cache where None."""
+
+
+@contextmanager
+def open_stages(settings: ModelSettings, *, raise_if_down: bool = False) -> Iterator[tuple[QuestionReader, Judge]]:
+    """The question reader and the judge; the LLM ones share one model, one client and one cache.
+
+    Args:
+        settings: `judge` ``symbolic`` gives the two built-in ones, ``openai`` the two that ask a model.
+        raise_if_down: Let a batch raise TransientError when nobody answers, so that its task can try again.
+
+    Raises:
+        RuleError: A setting is missing or wrong; the message names it.
+    """
+    if settings.judge == "symbolic":
+        yield OfflineReader(), SymbolicJudge()
+        return
+    with _open_model(settings) as chat:
+        yield LLMReader(chat, raise_if_down=raise_if_down), LLMJudge(chat, raise_if_down=raise_if_down)
+
+
+@contextmanager
+def open_reader(settings: ModelSettings, *, raise_if_down: bool = False) -> Iterator[QuestionReader]:
+    """The question reader alone, as `open_stages`."""
+    with open_stages(settings, raise_if_down=raise_if_down) as (reader, _):
+        yield reader
+
+
+@contextmanager
+def open_judge(settings: ModelSettings, *, raise_if_down: bool = False) -> Iterator[Judge]:
+    """The judge alone, as `open_stages`."""
+    with open_stages(settings, raise_if_down=raise_if_down) as (_, judge):
+        yield judge
+
+
+def usage_of(stage: QuestionReader | Judge) -> Usage:
+    """What the model behind a reader or judge was asked since it was opened; nothing for the built-in ones."""
+    return stage.chat.usage if isinstance(stage, LLMReader | LLMJudge) else Usage()
+
+
+def check_settings(settings: ModelSettings) -> None:
+    """Refuse settings that no model can be opened with, before anything is read or written.
+
+    Raises:
+        RuleError: The message names the setting and what to do.
+    """
+    if settings.judge not in ("symbolic", "openai"):
+        raise RuleError(f"STEF_JUDGE is {settings.judge!r}; use symbolic or openai")
+    if settings.judge == "openai":
+        _model_arguments(settings)
+
+
+@contextmanager
+def _open_model(settings: ModelSettings) -> Iterator[OpenAIChatModel]:
+    check_settings(settings)
+    cache = SqliteAnswerCache(settings.cache) if settings.cache is not None else None
+    try:
+        with OpenAIChatModel(**_model_arguments(settings), cache=cache) as chat:
+            yield chat
+    finally:
+        if cache is not None:
+            cache.close()
+
+
+def _model_arguments(settings: ModelSettings) -> dict[str, Any]:
+    model = (settings.model or "").strip()
+    if not model:
+        raise RuleError("judge is openai, but no model is named; set STEF_MODEL or --model, or use STEF_JUDGE=symbolic")
+    base_url = settings.base_url.strip() if settings.base_url else None
+    if base_url is not None:
+        parts = urlsplit(base_url)
+        if parts.scheme not in ("http", "https") or not parts.hostname:
+            raise RuleError(f"STEF_BASE_URL is {base_url!r}; it is the address of an API, e.g. https://host/v1")
+        if parts.path.rstrip("/").endswith("/chat/completions"):
+            raise RuleError("STEF_BASE_URL ends in /chat/completions; leave that part out")
+    key = settings.api_key.get_secret_value().strip() if settings.api_key is not None else ""
+    if not key:
+        if base_url is None or not _is_loopback(base_url):
+            raise RuleError(
+                "judge is openai, but there is no key; set STEF_API_KEY or OPENAI_API_KEY "
+                "(any word where the endpoint asks for none), or use STEF_JUDGE=symbolic"
+            )
+        key = NO_KEY
+    return {
+        "model": model,
+        "base_url": base_url,
+        "api_key": key,
+        "concurrency": settings.concurrency,
+        "timeout_s": settings.timeout_s,
+    }
+
+
+def _is_loopback(base_url: str) -> bool:
+    host = urlsplit(base_url).hostname or ""
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost" or host.endswith(".localhost")
