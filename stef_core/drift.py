@@ -84,6 +84,7 @@ def find_alerts(
     first = day - dt.timedelta(days=window_days)
     # sorted, since a sum in another order differs in its last digit
     window = scores.filter((pl.col("dt") >= first) & (pl.col("dt") <= day)).sort("dt", "query_id")
+    window = window.with_columns(pl.col("app_id").fill_null("default"))
     tests = list(_tests(window, day, min_rows))
     alerts = [
         _alert(test, adjusted, day, findings)

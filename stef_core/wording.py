@@ -1,7 +1,8 @@
-"""Conditions, columns and values as short SQL-like text, for people: in findings, on the terminal and in the report."""
+"""What people read: conditions, columns and values as short SQL-like text, and strangers' text made harmless."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 
 from stef_core.records import (
@@ -21,6 +22,8 @@ from stef_core.records import (
     Value,
 )
 
+# control characters, and those that turn the reading direction of what follows; line ends and tabs stay
+_UNSAFE = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
 LIST_ITEMS = 6  # longer lists are cut
 _OPERATORS = {
     "in": "IN",
@@ -103,6 +106,11 @@ def value_text(value: Value) -> str:
     if isinstance(value, str):
         return "'" + value.replace("'", "''") + "'"
     return f"{value:g}" if isinstance(value, float) and value.is_integer() and abs(value) < 1e6 else str(value)
+
+
+def plain_text(text: str | None) -> str:
+    """Text of a stranger, each control and direction-turning character a visible �, every line end one line feed."""
+    return _UNSAFE.sub("\ufffd", (text or "").replace("\r\n", "\n").replace("\r", "\n"))
 
 
 def _nested(condition: Condition) -> str:
