@@ -1,0 +1,282 @@
+"""Gates: put a table to its suite, and say in words which expectation failed, for which agent, observed against required."""
+
+from __future__ import annotations
+
+import datetime as dt
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any
+
+import polars as pl
+from prefect import task
+from prefect.cache_policies import NO_CACHE
+
+from stef_core.errors import GateError
+from tasks import expectations
+
+if TYPE_CHECKING:
+    from great_expectations import ExpectationSuite
+
+    from tasks.query_log import Partition
+
+EXAMPLES = 3  # rows a message names
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Failure:
+    """One expectation that did not hold, for one agent where rows name agents."""
+
+    expectation: str
+    column: str | None
+    agent: str | None
+    observed: str
+    required: str
+    severity: str  # critical stops the day; warning is reported
+    message: str
+    evaluated: bool = True  # False: the expectation could not be evaluated at all
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GateResult:
+    """One table against one suite. `passed` is False when anything critical failed or could not be evaluated."""
+
+    gate: str
+    passed: bool
+    expectations: int
+    failures: tuple[Failure, ...] = ()
+
+    def to_json(self) -> dict[str, Any]:
+        """As it stands in ``scoring_runs.gates``."""
+        return asdict(self)
+
+
+def check(gate: str, frame: pl.DataFrame, suite: ExpectationSuite, *, day: dt.date, keys: Sequence[str] = ()) -> GateResult:
+    """Put one table to its suite.
+
+    Args:
+        gate: Name of the gate, for messages.
+        frame: The rows; Great Expectations gets them as pandas.
+        suite: What they must satisfy.
+        day: For messages.
+        keys: Columns that name a row in messages; ``agent_id`` among them splits failures by agent.
+    """
+    there = [key for key in keys if key in frame.columns]
+    batch = _batches().get_batch({"dataframe": frame.to_pandas()})
+    outcome = batch.validate(suite, result_format={"result_format": "COMPLETE", "unexpected_index_column_names": there})
+    failures = [failure for result in outcome.results if not result.success for failure in _failures(gate, result, day, keys)]
+    failures.sort(key=lambda f: (f.severity != "critical", f.expectation, f.column or "", f.agent or ""))
+    return GateResult(
+        gate=gate,
+        passed=all(failure.severity != "critical" for failure in failures),
+        expectations=len(suite.expectations),
+        failures=tuple(failures),
+    )
+
+
+def check_input(partition: Partition) -> list[GateResult]:
+    """The input gate: is this day fit to be scored."""
+    result = check(
+        "query_log",
+        partition.frame,
+        expectations.query_log_suite(partition.day),
+        day=partition.day,
+        keys=("query_id", "agent_id"),
+    )
+    return [result]
+
+
+def check_output(
+    log: pl.DataFrame,
+    scores: pl.DataFrame,
+    findings: pl.DataFrame,
+    agent_daily: pl.DataFrame,
+    *,
+    day: dt.date,
+    coverage_min: float,
+) -> list[GateResult]:
+    """The output gate, on the staged rows: is this day fit to be published.
+
+    Args:
+        log: The day's input, unique in ``query_id``.
+        scores: Staged ``query_scores``.
+        findings: Staged ``query_findings``.
+        agent_daily: Staged ``agent_daily``.
+        day: The partition.
+        coverage_min: Share of each agent's rows that must be scored, 0-1.
+    """
+    rows = ("query_id", "agent_id")
+    results = [
+        check("scores", scores, expectations.scores_suite(), day=day, keys=rows),
+        check("scores", conservation(log, scores), expectations.conservation_suite(log.height), day=day, keys=rows),
+        check("scores", agent_coverage(agent_daily), expectations.agents_suite(coverage_min), day=day, keys=("agent_id",)),
+        check(
+            "agent_daily", agent_daily, expectations.agent_daily_suite(), day=day, keys=("agent_id", "agent_version", "app_id")
+        ),
+    ]
+    if findings.height:  # a day may be without fault
+        results.append(check("findings", findings, expectations.findings_suite(), day=day, keys=rows))
+    return results
+
+
+def conservation(log: pl.DataFrame, scores: pl.DataFrame) -> pl.DataFrame:
+    """How often each ``query_id`` stands in the log and among the scores; grain: query_id, of either side."""
+    sides = (("in_log", log), ("in_scores", scores))
+    counts = [f.group_by("query_id").agg(pl.len().alias(name), pl.col("agent_id").first()) for name, f in sides]
+    both = counts[0].join(counts[1], on="query_id", how="full", coalesce=True, validate="1:1", suffix="_scored")
+    return both.select(
+        "query_id",
+        pl.coalesce("agent_id", "agent_id_scored").alias("agent_id"),
+        pl.col("in_log").fill_null(0),
+        pl.col("in_scores").fill_null(0),
+    ).sort("query_id")
+
+
+def agent_coverage(agent_daily: pl.DataFrame) -> pl.DataFrame:
+    """Coverage of each agent over all its versions and applications; grain: agent_id."""
+    everything = (
+        agent_daily.filter(pl.col("app_id") == "*").group_by("agent_id").agg(pl.col("rows").sum(), pl.col("scored").sum())
+    )
+    return everything.with_columns((pl.col("scored") / pl.col("rows")).alias("coverage")).sort("agent_id")
+
+
+def refuse(results: Iterable[GateResult], causes: Sequence[str] = ()) -> None:
+    """Stop when a gate did not pass.
+
+    Args:
+        results: Of the gates.
+        causes: Sentences that name the file behind a failure, where it is known.
+
+    Raises:
+        GateError: Names each critical failure.
+    """
+    messages = [f.message for r in results if not r.passed for f in r.failures if f.severity == "critical"]
+    if messages:
+        raise GateError("; ".join([*messages, *causes]))
+
+
+@task(name="gate", task_run_name="gate-input-{partition.day}", cache_policy=NO_CACHE)
+def gate_input(partition: Partition) -> list[GateResult]:
+    """`check_input` as a task."""
+    return check_input(partition)
+
+
+@task(name="gate", task_run_name="gate-output-{day}", cache_policy=NO_CACHE)
+def gate_output(log: pl.DataFrame, staged: Mapping[str, pl.DataFrame], day: dt.date, coverage_min: float) -> list[GateResult]:
+    """`check_output` as a task."""
+    return check_output(
+        log,
+        staged["query_scores"],
+        staged["query_findings"],
+        staged["agent_daily"],
+        day=day,
+        coverage_min=coverage_min,
+    )
+
+
+@lru_cache(maxsize=1)
+def _batches() -> Any:
+    """One context and one in-memory source a process; it asks no network and draws no progress bars."""
+    import os
+
+    os.environ.setdefault("GX_ANALYTICS_ENABLED", "false")
+    import great_expectations as gx
+    from great_expectations.data_context.types.base import ProgressBarsConfig
+
+    context = gx.get_context(mode="ephemeral")
+    context.variables.progress_bars = ProgressBarsConfig(globally=False)
+    asset = context.data_sources.add_pandas("staged").add_dataframe_asset("rows")
+    return asset.add_batch_definition_whole_dataframe("all")
+
+
+def _failures(gate: str, result: Any, day: dt.date, keys: Sequence[str]) -> list[Failure]:
+    config = result.expectation_config
+    arguments = dict(config.kwargs)
+    name = "".join(part.capitalize() for part in config.type.split("_"))
+    column = arguments.get("column") or ", ".join(arguments.get("column_list", ())) or None
+    severity = str(getattr(config.severity, "value", config.severity))
+    required = _required(config.type, arguments)
+    label = f"({name}{f' {column}' if column else ''})"
+
+    def failure(agent: str | None, observed: str, text: str, *, evaluated: bool = True) -> Failure:
+        return Failure(
+            expectation=name,
+            column=column,
+            agent=agent,
+            observed=observed,
+            required=required,
+            severity=severity if evaluated else "critical",
+            message=f"gate {gate}: {text} {label}",
+            evaluated=evaluated,
+        )
+
+    error = _error(result.exception_info)
+    if error:
+        return [failure(None, error, f"{column or 'table'} on {day} could not be evaluated: {error}", evaluated=False)]
+    unexpected = result.result.get("unexpected_index_list")
+    if not unexpected:
+        observed = _shown(result.result.get("observed_value"))
+        what = {"expect_table_row_count_to_be_between": "row count", "expect_table_row_count_to_equal": "row count"}
+        if config.type == "expect_column_to_exist":
+            return [failure(None, "missing", f"column {column} is missing on {day}")]
+        return [failure(None, observed, f"{what.get(config.type, column)} on {day} is {observed}, required {required}")]
+    return [
+        failure(agent, *_observed(rows, column, agent, day, keys, required))
+        for agent, rows in sorted(_by_agent(unexpected).items())
+    ]
+
+
+def _by_agent(rows: Sequence[Mapping[str, Any]]) -> dict[str, list[Mapping[str, Any]]]:
+    groups: dict[str, list[Mapping[str, Any]]] = {}
+    for row in rows:
+        groups.setdefault(_shown(row.get("agent_id")), []).append(row)
+    return groups
+
+
+def _observed(
+    rows: Sequence[Mapping[str, Any]], column: str | None, agent: str, day: dt.date, keys: Sequence[str], required: str
+) -> tuple[str, str]:
+    """What was found in an agent's rows, and the sentence about it."""
+    values = list(dict.fromkeys(_shown(row.get(column or "")) for row in rows))[:EXAMPLES]
+    observed = ", ".join(values)
+    if "query_id" not in keys:
+        return observed, f"{column} of agent {agent} on {day} is {observed}, required {required}"
+    ids = [_shown(row.get("query_id")) for row in rows[:EXAMPLES]]
+    more = f" and {len(rows) - EXAMPLES} more" if len(rows) > EXAMPLES else ""
+    where = f"in {len(rows)} rows (query_id {', '.join(ids)}{more})"
+    return observed, f"{column} of agent {agent} on {day} is {observed} {where}, required {required}"
+
+
+def _required(kind: str, arguments: Mapping[str, Any]) -> str:
+    low, high = arguments.get("min_value"), arguments.get("max_value")
+    if low is not None and high is not None:
+        if arguments.get("column") == "coverage":
+            return f"at least {_shown(low)}"  # a share cannot exceed 1
+        return f"from {_shown(low)} {'to before' if arguments.get('strict_max') else 'to'} {_shown(high)}"
+    if low is not None:
+        return f"at least {_shown(low)}"
+    words = {"not_be_null": "a value", "be_null": "no value", "unique": "unique", "exist": "there"}
+    for part, word in words.items():
+        if part in kind:
+            return word
+    if "value_set" in arguments:
+        return f"one of {' '.join(_shown(v) for v in arguments['value_set'])}"
+    return _shown(arguments.get("type_") or arguments.get("value"))
+
+
+def _error(info: Any) -> str | None:
+    """The cause when an expectation raised; a missing column comes as one entry a metric."""
+    entries = [info, *info.values()] if isinstance(info, dict) else []
+    for entry in entries:
+        if isinstance(entry, dict) and str(entry.get("raised_exception")) == "True":
+            return str(entry.get("exception_message") or "unknown cause").strip().splitlines()[0]
+    return None
+
+
+def _shown(value: Any) -> str:
+    if value is None or (isinstance(value, float) and math.isnan(value)):
+        return "null"
+    if isinstance(value, float):
+        return f"{value:.6g}"
+    return str(value)
