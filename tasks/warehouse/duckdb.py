@@ -206,11 +206,10 @@ class DuckdbWarehouse(SqlWarehouse):
             empty.close()
             connection.execute(f"ATTACH '{str(arriving).replace(chr(39), 2 * chr(39))}' AS arriving_copy")
             try:
-                connection.execute("BEGIN TRANSACTION")
-                for table in TABLES:
-                    connection.execute(f"INSERT INTO arriving_copy.{table} BY NAME SELECT * FROM {table}")  # noqa: S608
-                connection.execute("INSERT INTO arriving_copy.staging.manifest SELECT * FROM staging.manifest WHERE published")
-                connection.execute("COMMIT")
+                with self._transaction():
+                    for table in TABLES:
+                        self._execute(f"INSERT INTO arriving_copy.{table} BY NAME SELECT * FROM {table}")  # noqa: S608
+                    self._execute("INSERT INTO arriving_copy.staging.manifest SELECT * FROM staging.manifest WHERE published")
             finally:
                 connection.execute("DETACH arriving_copy")
         arriving.chmod(self._path.stat().st_mode & ~_WRITE_FOR_ALL)
