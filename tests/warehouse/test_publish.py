@@ -233,11 +233,13 @@ def test_a_null_where_the_grain_needs_a_value_stops_the_publish_whole(warehouse:
 
 @pytest.mark.parametrize("table", ["scoring_runs", "v_agent_trend", "query_scores; DROP TABLE query_scores"])
 def test_only_tables_of_a_day_can_be_staged(warehouse: Warehouse, table: str) -> None:
-    for attempt in (
+    attempts: list[Callable[[], object]] = [
         lambda: warehouse.stage("run-1", DAY, {table: pl.DataFrame()}),
         lambda: warehouse.publish("run-1", DAY, [table]),
         lambda: warehouse.staged(table, "run-1"),
-    ):
+    ]
+
+    for attempt in attempts:
         with pytest.raises(RuleError, match="cannot be staged"):
             attempt()
 
@@ -320,11 +322,12 @@ def test_a_reader_cannot_write(url: str, rows: Rows) -> None:
         pass
 
     with connect(url, read_only=True) as reader:
-        for attempt in (
+        attempts: list[Callable[[], object]] = [
             lambda: reader.stage("run-1", DAY, {"query_scores": rows("query_scores", {"query_id": "a"})}),
             lambda: reader.record_run({"run_id": "run-1"}),
             lambda: reader.discard("run-1"),
-        ):
+        ]
+        for attempt in attempts:
             with pytest.raises(RuleError, match="opened for reading only"):
                 attempt()
 
