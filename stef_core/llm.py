@@ -595,12 +595,16 @@ class OpenAIChatModel:
         try:
             async with asyncio.timeout(self._timeout_s):  # the client's own limit starts again with every byte
                 completion = await self._open_client().chat.completions.create(**_arguments(request, messages, way))
-        except (TimeoutError, openai.APITimeoutError):
-            return _Fault(f"{self._where} gave no answer within {self._timeout_s:g} s", connected=False)
+        except TimeoutError:
+            return _Fault(self._late, connected=False)
         except openai.APIStatusError as error:
             return self._refused(error, request, way)
         except openai.APIConnectionError as error:
-            detail = self._clean(str(error.__cause__ or error))
+            cause = error.__cause__ or error
+            # the aiohttp transport calls a refused connection a connect timeout
+            if isinstance(error, openai.APITimeoutError) and type(cause).__name__ != "ConnectTimeout":
+                return _Fault(self._late, connected=False)
+            detail = self._clean(str(cause) or type(cause).__name__)
             return _Fault(f"{self._where} cannot be reached: {detail}; check STEF_BASE_URL", connected=False)
         except (openai.OpenAIError, ValueError) as error:
             return _Fault(f"{self._where} sent a response that is not valid: {self._clean(str(error))}")
@@ -686,6 +690,10 @@ class OpenAIChatModel:
     @property
     def _where(self) -> str:
         return re.sub(r"//[^/@]*@", "//", self._base_url)
+
+    @property
+    def _late(self) -> str:
+        return f"{self._where} gave no answer within {self._timeout_s:g} s; raise STEF_TIMEOUT_S if it is only slow"
 
     def _clean(self, text: str) -> str:
         text = " ".join(text.split())

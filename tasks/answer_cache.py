@@ -47,7 +47,7 @@ class SqliteAnswerCache:
     """
 
     def __init__(self, path: str | Path, *, clock: Callable[[], float] = time.time) -> None:
-        self.path = Path(path)
+        self.path = Path(path).expanduser()
         self._clock = clock
         self._lock = threading.Lock()
         self._connection: sqlite3.Connection | None = None
