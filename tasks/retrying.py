@@ -6,7 +6,7 @@ from typing import Any
 
 from stef_core.errors import BusyError, TransientError
 
-DELAYS_S = (2.0, 8.0, 30.0)
+DELAYS_S = (2.0, 8.0, 30.0)  # an endpoint that restarts is back within a minute
 
 
 def is_transient(_task: Any, _run: Any, state: Any) -> bool:
@@ -15,5 +15,12 @@ def is_transient(_task: Any, _run: Any, state: Any) -> bool:
     Args:
         state: The Prefect state the task run ended in; its exception decides.
     """
-    error = state.result(raise_on_failure=False)
-    return isinstance(error, TransientError) and not isinstance(error, BusyError)
+    try:
+        state.result()
+    except BusyError:
+        return False
+    except TransientError:
+        return True
+    except Exception:  # noqa: BLE001  # whatever else ended the task would end it again
+        return False
+    return False

@@ -1,0 +1,200 @@
+"""Score days of the query log: read, check, extract, judge, score, audit, publish."""
+
+from __future__ import annotations
+
+import datetime as dt
+import logging
+from collections.abc import Mapping
+from typing import Any, cast
+from uuid import UUID
+
+from prefect import flow
+from prefect.futures import PrefectFuture
+from prefect.task_runners import TaskRunner, ThreadPoolTaskRunner
+
+from stef_core.errors import GateError, InputError, RuleError, StefError, TransientError
+from stef_core.frames import compact_json, records_of
+from stef_core.rules import Rules
+from tasks.artifacts import show_day, show_progress, start_progress
+from tasks.extract import extract_batch
+from tasks.gates import gate_input, gate_output, refuse
+from tasks.judge import judge_batch
+from tasks.models import check_settings
+from tasks.passing import as_is, result_of
+from tasks.progress import DayEnded, DayStarted, RowsDone, tell
+from tasks.publish import end_run, input_facts, prepare, publish_day, read_window, record_run, stage_day, start_run
+from tasks.query_log import read_day
+from tasks.score import aggregate_day, score_day, unknown_applications
+from tasks.secrets import with_secret
+from tasks.settings import Settings, application_rules, load_settings
+
+logger = logging.getLogger(__name__)
+
+# worst first: which error stands for a run whose days failed in several ways
+ORDER = (RuleError, TransientError, InputError, GateError)
+
+
+# batches follow each other, so that calls in flight stay within the settings; each is concurrent in itself
+RUNNER = cast("TaskRunner[PrefectFuture[Any]]", ThreadPoolTaskRunner[Any](max_workers=1))
+
+
+@flow(name="daily-scoring", task_runner=RUNNER)
+def daily_scoring(
+    date: dt.date | None = None,
+    to: dt.date | None = None,
+    logs: str | None = None,
+    warehouse: str | None = None,
+    rules: str | None = None,
+    judge: str | None = None,
+    model: str | None = None,
+    coverage_min: float | None = None,
+    kind: str = "score",
+) -> list[dict[str, Any]]:
+    """Score one or several days of the query log and publish those that pass their gates.
+
+    Args:
+        date: First UTC day; yesterday when None.
+        to: Last UTC day; only `date` when None.
+        logs: Root of the query log. This and the following go before environment and settings file.
+        warehouse: URL of the warehouse.
+        rules: Folder of rules files.
+        judge: ``symbolic`` or ``openai``.
+        model: Model id at the endpoint.
+        coverage_min: Share of an agent's rows that must be scored, 0-1.
+        kind: What the run is recorded as: ``score`` or ``demo``.
+
+    Returns:
+        The row of ``scoring_runs`` of each day.
+
+    Raises:
+        RuleError: Rules or settings are wrong; nothing was written.
+        StefError: A day failed. The others were scored all the same; the message names each day that failed.
+    """
+    flags = {"logs": logs, "warehouse": warehouse, "rules": rules, "judge": judge, "model": model, "coverage_min": coverage_min}
+    settings = with_secret(load_settings(flags))
+    days = days_between(date or dt.datetime.now(dt.UTC).date() - dt.timedelta(days=1), to)
+    logs_of(settings)
+    check_settings(settings)
+    applications = application_rules(settings)
+    prepare(settings)
+    progress = start_progress(f"{days[0]} to {days[-1]}")
+    failed: dict[dt.date, StefError] = {}
+    runs = []
+    for number, day in enumerate(days):
+        try:
+            runs.append(score_one_day(day, settings, applications, kind, progress, (number, len(days))))
+        except StefError as error:
+            failed[day] = error
+        show_progress(progress, (number + 1) / len(days))
+    raise_failures(failed, len(days))
+    return runs
+
+
+def score_one_day(
+    day: dt.date, settings: Settings, rules: Mapping[str, Rules], kind: str, progress: UUID, place: tuple[int, int]
+) -> dict[str, Any]:
+    """Score and publish one day; whatever happens is recorded in ``scoring_runs``.
+
+    Args:
+        day: UTC day.
+        settings: Settings of the run.
+        rules: Rules by `app_id`.
+        kind: What the run is recorded as.
+        progress: Artifact that shows how far the run is.
+        place: Which day of how many this is, from 0.
+
+    Returns:
+        Its row of ``scoring_runs``.
+
+    Raises:
+        StefError: The day could not be read, scored or published; what was published before is as it was.
+    """
+    run = start_run(settings, rules, day, kind)
+    try:
+        partition = read_day(logs_of(settings), day)
+        run |= input_facts(partition, unknown_applications(partition.frame, rules))
+        tell(DayStarted(day=day, rows=partition.frame.height))
+        gates = gate_input(as_is(partition))
+        run["gates"] = compact_json([gate.to_json() for gate in gates])
+        refuse(gates, partition.nulls)
+
+        waiting = []
+        records = records_of(partition.frame)
+        for start in range(0, len(records), settings.batch_size):
+            batch, name = records[start : start + settings.batch_size], f"{day}-{start // settings.batch_size}"
+            extracted = extract_batch.submit(as_is(batch), as_is(rules), as_is(settings), name)
+            waiting.append(judge_batch.submit(result_of(extracted), as_is(settings), day, run["run_id"], name))
+        judged = []
+        for done, future in enumerate(waiting, 1):
+            judged.append(future.result())
+            tell(RowsDone(day=day, rows=judged[-1].judged.height))
+            show_progress(progress, (place[0] + done / (len(waiting) + 1)) / place[1])
+
+        scored = score_day(as_is(partition), as_is(judged), run["run_id"], run["started_at"])
+        run |= scored.facts
+        tables = {"query_scores": scored.scores, "query_findings": scored.findings}
+        staged = stage_day(as_is(settings), run["run_id"], day, as_is(tables))
+        window = read_window(as_is(settings), day)
+        figures = aggregate_day(as_is(staged), as_is(window), day, run["run_id"])
+        staged |= stage_day(as_is(settings), run["run_id"], day, as_is(figures))
+        gates += gate_output(as_is(partition.frame), as_is(staged), day, settings.coverage_min)
+        run["gates"] = compact_json([gate.to_json() for gate in gates])
+        refuse(gates)
+
+        run = end_run(run, "published")
+        publish_day(as_is(settings), as_is(run), day)
+    except Exception as error:
+        run = end_run(run, "gate_failed" if isinstance(error, GateError) else "failed", str(error) or type(error).__name__)
+        tell(DayEnded(day=day, run=run))
+        record_failure(settings, run)
+        raise
+    show_day(day, run, staged["agent_daily"], staged["agent_alerts"])
+    tell(DayEnded(day=day, run=run))
+    logger.info("scored %d of %d rows of %s", run["rows_scored"], run["rows_in"], day)
+    return run
+
+
+def days_between(first: dt.date, last: dt.date | None) -> list[dt.date]:
+    """The days from `first` to `last`, both included; `first` alone when `last` is None.
+
+    Raises:
+        RuleError: `last` lies before `first`.
+    """
+    end = last or first
+    if end < first:
+        raise RuleError(f"--to {end} lies before --date {first}")
+    return [first + dt.timedelta(days=n) for n in range((end - first).days + 1)]
+
+
+def logs_of(settings: Settings) -> str:
+    """Root of the query log.
+
+    Raises:
+        RuleError: It is not set.
+    """
+    if settings.logs is None:
+        raise RuleError("no query log is named; set --logs, STEF_LOGS or logs in stef.toml")
+    return settings.logs
+
+
+def record_failure(settings: Settings, run: Mapping[str, Any]) -> None:
+    """Record a run that published nothing; a warehouse that cannot be reached must not hide why the day failed."""
+    try:
+        record_run(as_is(settings), as_is(dict(run)))
+    except TransientError:
+        logger.warning("run %s of %s could not be recorded", run["run_id"], run["dt"])
+
+
+def raise_failures(failed: Mapping[dt.date, StefError], days: int) -> None:
+    """Raise one error for all days that failed, of the kind that matters most.
+
+    Raises:
+        StefError: A day failed.
+    """
+    if not failed:
+        return
+    worst = next(error for kind in (*ORDER, StefError) for error in failed.values() if isinstance(error, kind))
+    if days == 1:
+        raise worst
+    told = "; ".join(f"{day}: {error}" for day, error in failed.items())
+    raise type(worst)(f"{len(failed)} of {days} days failed: {told}") from worst

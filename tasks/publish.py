@@ -1,0 +1,134 @@
+"""Write, audit, publish: the warehouse's side of a day. It is held open no longer than each step needs."""
+
+from __future__ import annotations
+
+import datetime as dt
+import uuid
+from collections.abc import Mapping
+from typing import Any
+
+import polars as pl
+from prefect import task
+from prefect.cache_policies import NO_CACHE
+
+from stef_core.frames import SCORING_RUNS, compact_json
+from stef_core.rules import Rules, rules_version
+from stef_core.version import CORE_VERSION
+from tasks import warehouse
+from tasks.query_log import Partition
+from tasks.retrying import is_transient
+from tasks.settings import Settings
+
+TABLES = ("query_scores", "query_findings", "agent_daily", "agent_alerts")
+# of the days before, for alerts: what `stef_core.drift.find_alerts` reads, and how far back
+WINDOW = {
+    "query_scores": (14, ("dt", "agent_id", "agent_version", "app_id", "query_id", "status", "reason", "phi", "p_right")),
+    "query_findings": (14, ("dt", "query_id", "code")),
+    "agent_alerts": (7, None),
+}
+
+
+def open_warehouse(settings: Settings, *, read_only: bool = False) -> warehouse.Warehouse:
+    """The warehouse of the settings.
+
+    Raises:
+        RuleError: The URL is none that works.
+        BusyError: Another process held it all the time that the settings allow.
+    """
+    return warehouse.connect(settings.warehouse, read_only=read_only, wait_s=settings.warehouse_wait_s)
+
+
+def prepare(settings: Settings) -> None:
+    """Create or migrate the warehouse, so that one that cannot be written is known before anything is paid for."""
+    with open_warehouse(settings) as store:
+        store.migrate()
+
+
+def start_run(settings: Settings, rules: Mapping[str, Rules], day: dt.date, kind: str) -> dict[str, Any]:
+    """A new row of ``scoring_runs``, with what is known before the day is read."""
+    return dict.fromkeys(SCORING_RUNS) | {
+        "run_id": uuid.uuid4().hex,
+        "kind": kind,
+        "dt": day,
+        "started_at": dt.datetime.now(dt.UTC),
+        "logs": settings.logs,
+        "rules_version": rules_version(dict(rules)),
+        "judge": settings.judge,
+        "model": settings.model,
+        "core_version": CORE_VERSION,
+        "files": "[]",
+        "gates": "[]",
+        "notes": "[]",
+        **dict.fromkeys(("rows_in", "rows_scored", "rows_unscored", "duplicates", "out_of_day"), 0),
+        **dict.fromkeys(("llm_calls", "cache_hits", "tokens_in", "tokens_out"), 0),
+        "cost": 0.0,
+    }
+
+
+def input_facts(partition: Partition, notes: list[str]) -> dict[str, Any]:
+    """What a run row tells of its input."""
+    reported = [*partition.notes, *notes]
+    if partition.repeats:
+        shown = ", ".join(partition.duplicates[:10])
+        reported.append(f"{partition.repeats} rows repeat a query_id; the first of each was kept: {shown}")
+    if partition.out_of_day:
+        reported.append(f"{partition.out_of_day} rows were asked outside {partition.day}; they are kept")
+    return {
+        "files": compact_json(list(partition.files)),
+        "rows_in": partition.frame.height,
+        "duplicates": partition.repeats,
+        "out_of_day": partition.out_of_day,
+        "notes": compact_json(reported),
+    }
+
+
+def end_run(run: Mapping[str, Any], outcome: str, message: str | None = None) -> dict[str, Any]:
+    """The run row with how and when it ended."""
+    return {**run, "outcome": outcome, "message": message, "ended_at": dt.datetime.now(dt.UTC)}
+
+
+@task(
+    name="stage",
+    task_run_name="stage-{day}",
+    retries=1,
+    retry_delay_seconds=2,
+    retry_condition_fn=is_transient,
+    cache_policy=NO_CACHE,
+)
+def stage_day(settings: Settings, run_id: str, day: dt.date, tables: Mapping[str, pl.DataFrame]) -> dict[str, pl.DataFrame]:
+    """Write tables of a day to staging; returns the staged rows as the warehouse gives them back."""
+    with open_warehouse(settings) as store:
+        store.stage(run_id, day, tables)
+        return {name: store.staged(name, run_id) for name in tables}
+
+
+@task(name="window", task_run_name="window-{day}", cache_policy=NO_CACHE)
+def read_window(settings: Settings, day: dt.date) -> dict[str, pl.DataFrame]:
+    """Published rows of the days before, as far back as alerts look."""
+    until = day - dt.timedelta(days=1)
+    with open_warehouse(settings, read_only=True) as store:
+        return {
+            table: store.read(table, since=day - dt.timedelta(days=days), until=until, columns=columns)
+            for table, (days, columns) in WINDOW.items()
+        }
+
+
+@task(
+    name="publish",
+    task_run_name="publish-{day}",
+    retries=1,
+    retry_delay_seconds=2,
+    retry_condition_fn=is_transient,
+    cache_policy=NO_CACHE,
+)
+def publish_day(settings: Settings, run: Mapping[str, Any], day: dt.date) -> None:
+    """Swap the staged day in and record its run, in one transaction."""
+    with open_warehouse(settings) as store:
+        store.publish(run["run_id"], day, TABLES, run=dict(run))
+
+
+@task(name="record-run", cache_policy=NO_CACHE)
+def record_run(settings: Settings, run: Mapping[str, Any]) -> None:
+    """Record a run that published nothing; what it staged stays for inspection."""
+    with open_warehouse(settings) as store:
+        store.record_run(dict(run))

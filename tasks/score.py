@@ -1,0 +1,141 @@
+"""Join a day's batches into its tables, and say what of it fell against the days before."""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import polars as pl
+from prefect import task
+from prefect.cache_policies import NO_CACHE
+
+from stef_core.aggregates import agent_daily
+from stef_core.drift import find_alerts
+from stef_core.errors import TransientError
+from stef_core.frames import AGENT_ALERTS, distinct_lines
+from stef_core.rows import score_frame
+from stef_core.rules import Rules
+from tasks.judge import Judged
+from tasks.query_log import Partition
+
+# reasons of a row that nobody answered for, as opposed to one that was answered badly
+UNREACHED = ("judge_unavailable", "question_reader_unavailable")
+NAMED_APPLICATIONS = 10  # that a note lists
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scored:
+    """A day's rows of ``query_scores`` and ``query_findings``, and what the run row tells of them."""
+
+    scores: pl.DataFrame
+    findings: pl.DataFrame
+    facts: dict[str, Any]
+
+
+def score(partition: Partition, batches: Sequence[Judged], run_id: str, scored_at: dt.datetime) -> Scored:
+    """Join log, examinations and verdicts of a day, and compose Φ.
+
+    Args:
+        partition: The day's log.
+        batches: All of its rows, each once.
+        run_id: The run that scores it.
+        scored_at: When, in UTC.
+
+    Raises:
+        TransientError: Rows were to be answered by an endpoint and it answered for none of them.
+    """
+    judged = pl.concat([batch.judged for batch in batches])
+    if batches[0].judge != "symbolic":
+        _refuse_if_unreached(judged)
+    prompts = distinct_lines(v for batch in batches for v in batch.prompt_versions if v)
+    prompt_version = "+".join(prompts) or None
+    scores = score_frame(
+        partition.frame,
+        pl.concat([batch.examined for batch in batches]),
+        judged,
+        day=partition.day,
+        run_id=run_id,
+        scored_at=scored_at,
+        prompt_version=prompt_version,
+    )
+    findings = pl.concat([batch.findings for batch in batches]).sort("query_id", "ordinal")
+    scored = scores.filter(pl.col("status") == "scored").height
+    usage = [usage for batch in batches for usage in batch.usage]
+    return Scored(
+        scores=scores,
+        findings=findings,
+        facts={
+            "judge": batches[0].judge,
+            "model": batches[0].model,
+            "prompt_version": prompt_version,
+            "rows_scored": scored,
+            "rows_unscored": scores.height - scored,
+            "llm_calls": sum(u.requests for u in usage),
+            "cache_hits": sum(u.cache_hits for u in usage),
+            "tokens_in": sum(u.tokens_in for u in usage),
+            "tokens_out": sum(u.tokens_out for u in usage),
+            "cost": float(scores["cost"].sum()),
+        },
+    )
+
+
+def unknown_applications(log: pl.DataFrame, rules: Mapping[str, Rules]) -> list[str]:
+    """A sentence about the applications of a log that have no rules of their own; none where all have."""
+    named = log.with_columns(pl.col("app_id").fill_null("default")).filter(~pl.col("app_id").is_in([*rules, "default"]))
+    counts = named.group_by("app_id").len().sort("app_id").rows()
+    if not counts:
+        return []
+    listed = ", ".join(f"{app} ({rows})" for app, rows in counts[:NAMED_APPLICATIONS])
+    more = f" and {len(counts) - NAMED_APPLICATIONS} more" if len(counts) > NAMED_APPLICATIONS else ""
+    return [f"default rules were used for applications without rules of their own (rows): {listed}{more}"]
+
+
+def alerts_of(
+    scores: pl.DataFrame, findings: pl.DataFrame, before: Mapping[str, pl.DataFrame], day: dt.date, run_id: str
+) -> pl.DataFrame:
+    """The day's rows of ``agent_alerts``.
+
+    Args:
+        scores: Staged ``query_scores`` of the day.
+        findings: Staged ``query_findings`` of the day.
+        before: Published ``query_scores``, ``query_findings`` and ``agent_alerts`` of the days before.
+        day: The partition.
+        run_id: The run that scores it.
+    """
+    alerts = find_alerts(
+        _with(before["query_scores"], scores),
+        day,
+        findings=_with(before["query_findings"], findings),
+        recent_alerts=before["agent_alerts"],
+    )
+    return alerts.with_columns(pl.lit(run_id).alias("run_id")).select(AGENT_ALERTS.names()).cast(AGENT_ALERTS)
+
+
+@task(name="score", task_run_name="score-{partition.day}", cache_policy=NO_CACHE)
+def score_day(partition: Partition, batches: Sequence[Judged], run_id: str, scored_at: dt.datetime) -> Scored:
+    """`score` as a task."""
+    return score(partition, batches, run_id, scored_at)
+
+
+@task(name="aggregate", task_run_name="aggregate-{day}", cache_policy=NO_CACHE)
+def aggregate_day(
+    staged: Mapping[str, pl.DataFrame], before: Mapping[str, pl.DataFrame], day: dt.date, run_id: str
+) -> dict[str, pl.DataFrame]:
+    """``agent_daily`` and ``agent_alerts`` of the staged rows."""
+    scores, findings = staged["query_scores"], staged["query_findings"]
+    return {"agent_daily": agent_daily(scores, findings), "agent_alerts": alerts_of(scores, findings, before, day, run_id)}
+
+
+def _with(before: pl.DataFrame, today: pl.DataFrame) -> pl.DataFrame:
+    return pl.concat([before, today.select(before.columns)])
+
+
+def _refuse_if_unreached(judged: pl.DataFrame) -> None:
+    # rows scored by rule alone ask nobody, and rows that nobody need answer for have another reason
+    asked = judged.filter((pl.col("reason").is_null() & (pl.col("judge") != "rule")) | pl.col("reason").is_in(UNREACHED))
+    if asked.height and asked["reason"].is_in(UNREACHED).all():
+        raise TransientError(
+            f"the endpoint answered for none of {asked.height} rows; see that STEF_BASE_URL is up and run the day again"
+        )
