@@ -173,6 +173,15 @@ def test_a_query_that_stands_twice_is_refused() -> None:
         aggregate([scored("a", 100), scored("a", 100)], [("a", "missing_filter")])
 
 
+def test_the_mean_of_a_day_read_backwards_is_the_same_to_the_last_bit() -> None:
+    rows = [scored(f"q{n}", 100, p_right=p_right, cost=p_right) for n, p_right in enumerate((0.1, 0.2, 0.3))]
+
+    forwards, backwards = aggregate(rows), aggregate(rows[::-1])
+
+    assert 0.1 + 0.2 + 0.3 != 0.3 + 0.2 + 0.1  # the trap
+    assert forwards.equals(backwards)
+
+
 PHIS = st.sampled_from([0.0, 12.0, 40.0, 50.0, 56.0, 75.0, 90.0, 100.0])
 QUERIES = st.lists(
     st.tuples(
