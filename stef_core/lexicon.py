@@ -26,6 +26,15 @@ from stef_core.vocabulary import (
     VALUE_SPELLINGS,
 )
 
+
+def _listed(text: str) -> tuple[str, ...]:
+    return tuple(text.split())
+
+
+_NOUNS_IN_ING = _listed(
+    "reading building booking meeting ranking shipping listing painting recording opening earning saving wedding setting offering "
+    "landing training holding rating filing posting rating crossing housing spending"
+)
 # where the lemma list has another word in mind than a question about data has
 _LEMMAS = {
     "cancelled": "cancel",
@@ -55,6 +64,8 @@ _LEMMAS = {
     "reopened": "reopen",
     "refunded": "refund",
     "overdue": "overdue",
+    "sales": "sale",
+    **{f"{w}{s}": w for w in _NOUNS_IN_ING for s in ("", "s")},
     "colours": "colour",
     "colour": "colour",
 }
@@ -62,13 +73,13 @@ _WORD = re.compile(r"[^\W_]+(?:['’][^\W_]+)?", re.UNICODE)
 _CAMEL = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])|(?<=[A-Za-z])(?=\d)|(?<=\d)(?=[A-Za-z])")
 _SPLIT = re.compile(r"[\W_]+", re.UNICODE)
 _SUFFIXES = ("date", "name", "code", "number", "time", "type", "count", "address", "status", "price", "size")
-_SHORT_HEADS = frozenset("zip job pay tax due end net sex".split())
-_WHOLE = frozenset("candidate mandate surname runtime prototype genotype discount viscount lifetime sometime overtime".split())
+_SHORT_HEADS = frozenset(_listed("zip job pay tax due end net sex"))
+_WHOLE = frozenset(_listed("candidate mandate surname runtime prototype genotype discount viscount lifetime sometime overtime"))
 _ALIAS = {"birthday": ("birth", "date"), "birthdate": ("birth", "date"), "dob": ("birth", "date"), "surname": ("last", "name")}
 _NUMBER_WORDS = {
-    **{w: i for i, w in enumerate("zero one two three four five six seven eight nine ten eleven twelve".split())},
-    **{w: i + 13 for i, w in enumerate("thirteen fourteen fifteen sixteen seventeen eighteen nineteen".split())},
-    **{w: 10 * (i + 2) for i, w in enumerate("twenty thirty forty fifty sixty seventy eighty ninety".split())},
+    **{w: i for i, w in enumerate(_listed("zero one two three four five six seven eight nine ten eleven twelve"))},
+    **{w: i + 13 for i, w in enumerate(_listed("thirteen fourteen fifteen sixteen seventeen eighteen nineteen"))},
+    **{w: 10 * (i + 2) for i, w in enumerate(_listed("twenty thirty forty fifty sixty seventy eighty ninety"))},
     "hundred": 100,
     "thousand": 1000,
     "million": 1_000_000,
@@ -187,8 +198,8 @@ def _coverage(left: tuple[str, ...], right: tuple[str, ...]) -> tuple[float, boo
 def column_similarity(phrase: Column, column: Column) -> float:
     """Likeness of two columns, or of a phrase and a column, in 0-1.
 
-    1: the same words. Above 0.85: synonyms or one generic word more (``customer``, ``customer_id``). About 0.7: one contains the
-    other (``date``, ``order_date``). Below 0.5: some word in common. 0: unrelated. A date part is like its column, and like a
+    1: the same words. Above 0.85: synonyms or one generic word more (``customer``, ``customer_id``). About 0.7: one contains
+    the other (``date``, ``order_date``). Below 0.5: some word in common. 0: unrelated. A date part is like its column, and like a
     column that is called after the part.
     """
     if isinstance(phrase, str) and isinstance(column, str):

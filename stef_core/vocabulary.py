@@ -6,21 +6,30 @@ Plain data, one entry a word or pair, so that a domain expert can extend it. Eve
 from __future__ import annotations
 
 
-def _set(text: str) -> frozenset[str]:
+def word_set(text: str) -> frozenset[str]:
+    """The words of a text, as a set."""
     return frozenset(text.split())
+
+
+def _pairs(text: str) -> dict[str, str]:
+    return dict(pair.split("=") for pair in text.split())
 
 
 def _phrases(text: str) -> frozenset[str]:
     return frozenset(p.strip() for p in text.replace("\n", ",").split(",") if p.strip())
 
 
-STOP_WORDS = _set(
-    """a an the this that these those of in on at to from by for with without as into onto than then so such and or but nor not no
+STOP_WORDS = word_set(
+    """a an the this that these those of in on at to from by for with without as into onto than then so such and or
+    but nor not no
     is are was were be been being am do does did done have has had having will would shall should can could may might must
     i you he she it we they me him her us them my your his its our their mine yours hers ours theirs who whom whose which what
     when where why how there here also just please each every all any some both either neither own same about over under above
     below between among during before after since until through per up down out off again ever never only more most less least
-    many much few very too if while because s t d ll re ve m don didn doesn isn aren wasn weren hasn haven hadn"""
+    many much few very too if while because across within along around against toward towards upon throughout
+    whether besides despite among amongst together alongside onto via unless anything anybody anyone something
+    somebody someone everything
+    everybody everyone nothing nobody none s t d ll re ve m don didn doesn isn aren wasn weren hasn haven hadn"""
 )
 
 # country: demonyms and other names
@@ -61,12 +70,14 @@ COUNTRIES: dict[str, tuple[str, ...]] = {
     for name, _, others in (entry.partition("=") for line in COUNTRIES_TEXT.splitlines() for entry in line.split(";") if entry)
 }
 # words that are far more often something else than the people of a country
-_NOT_DEMONYMS = _set("kiwi polish dominican finn dane swede us saudi")
+_NOT_DEMONYMS = word_set("kiwi polish dominican finn dane swede us saudi")
 DEMONYMS: dict[str, str] = {d: name for name, others in COUNTRIES.items() for d in others}
 
 LANGUAGES = _phrases(
-    """english, french, german, spanish, italian, portuguese, dutch, russian, chinese, japanese, korean, arabic, hindi, bengali,
-    polish, turkish, greek, hebrew, swedish, danish, norwegian, finnish, czech, hungarian, romanian, ukrainian, vietnamese, thai,
+    """english, french, german, spanish, italian, portuguese, dutch, russian, chinese, japanese, korean, arabic,
+    hindi, bengali,
+    polish, turkish, greek, hebrew, swedish, danish, norwegian, finnish, czech, hungarian, romanian, ukrainian,
+    vietnamese, thai,
     mandarin, cantonese, latin, swahili, urdu, persian, farsi, tamil, telugu, catalan, basque, welsh, irish"""
 )
 
@@ -82,22 +93,27 @@ wyoming=wy""".replace("\n", ";").split(";")
 
 CITIES = _phrases(
     """london, paris, berlin, madrid, rome, vienna, amsterdam, rotterdam, utrecht, brussels, antwerp, oslo, bergen, stockholm,
-    gothenburg, copenhagen, helsinki, dublin, lisbon, porto, barcelona, valencia, seville, milan, naples, turin, munich, hamburg,
-    frankfurt, cologne, stuttgart, zurich, geneva, basel, prague, warsaw, krakow, budapest, bucharest, athens, istanbul, ankara,
+    gothenburg, copenhagen, helsinki, dublin, lisbon, porto, barcelona, valencia, seville, milan, naples, turin,
+    munich, hamburg,
+    frankfurt, cologne, stuttgart, zurich, geneva, basel, prague, warsaw, krakow, budapest, bucharest, athens,
+    istanbul, ankara,
     moscow, kyiv, kiev, lyon, marseille, toulouse, nice, lille, manchester, birmingham, liverpool, leeds, glasgow, edinburgh,
     cairo, lagos, nairobi, accra, johannesburg, cape town, casablanca, tunis, addis ababa, dubai, abu dhabi, riyadh, tehran,
-    baghdad, tel aviv, jerusalem, kabul, karachi, lahore, delhi, new delhi, mumbai, bangalore, chennai, kolkata, dhaka, bangkok,
+    baghdad, tel aviv, jerusalem, kabul, karachi, lahore, delhi, new delhi, mumbai, bangalore, chennai, kolkata,
+    dhaka, bangkok,
     hanoi, jakarta, manila, kuala lumpur, beijing, shanghai, shenzhen, guangzhou, seoul, busan, tokyo, osaka, kyoto, sydney,
     melbourne, brisbane, perth, auckland, wellington, toronto, montreal, vancouver, ottawa, calgary, mexico city, guadalajara,
-    bogota, lima, quito, santiago, buenos aires, sao paulo, rio de janeiro, caracas, havana, new york city, los angeles, chicago,
+    bogota, lima, quito, santiago, buenos aires, sao paulo, rio de janeiro, caracas, havana, new york city, los
+    angeles, chicago,
     houston, phoenix, philadelphia, san antonio, san diego, dallas, austin, san jose, san francisco, seattle, denver, boston,
     detroit, miami, atlanta, portland, las vegas, baltimore, minneapolis, cleveland, pittsburgh, cincinnati, orlando, tampa,
     sacramento, fremont, oakland, fresno, riverside, long beach, aberdeen, anchorage, nashville, memphis"""
 )
 CONTINENTS = _phrases("africa, asia, europe, north america, south america, oceania, antarctica, latin america")
 
-COLOURS = _set(
-    """red blue green yellow black white grey gray orange purple pink brown silver gold violet beige turquoise maroon navy teal
+COLOURS = word_set(
+    """red blue green yellow black white grey gray orange purple pink brown silver gold violet beige turquoise maroon
+    navy teal
     amber crimson bronze blond auburn"""
 )
 
@@ -126,17 +142,19 @@ ATTRIBUTES: dict[str, tuple[str, ...]] = {
     "currency": ("currency",),
 }
 
-_VALUES: dict[str, str] = {
+_VALUE_LISTS: dict[str, str] = {
     "status": """open, opened, closed, cancelled, canceled, pending, delivered, returned, shipped, active, inactive, completed,
         approved, rejected, draft, unpaid, refunded, overdue, suspended, archived, expired, processing, failed, resolved,
-        unresolved, published, unpublished, in progress, on hold, discontinued, reopened, accepted, declined, denied, dispatched,
+        unresolved, published, unpublished, in progress, on hold, discontinued, reopened, accepted, declined, denied,
+        dispatched,
         processed, confirmed, unconfirmed, withdrawn, terminated, abandoned, blocked, disputed""",
     "priority": "urgent, critical, high priority, low priority",
     "level": "high, medium, low",
     "weekday": "monday, tuesday, wednesday, thursday, friday, saturday, sunday",
     "month": "january, february, march, april, may, june, july, august, september, october, november, december",
     "gender": "male, female, man, woman, men, women, males, females",
-    "channel": "web, app, store, phone, email, online, in-store, website, mobile app, call center, call centre, retail, wholesale",
+    "channel": """web, app, store, phone, email, online, in-store, website, mobile app, call center,
+        call centre, retail, wholesale""",
     "platform": "android, ios, windows, linux, macos, desktop, mobile, iphone, ipad",
     "tier": "gold, silver, platinum, bronze, premium, basic, free, pro, standard, enterprise",
     "size": "small, medium, large, xl, xxl",
@@ -155,7 +173,7 @@ def _value_attributes() -> dict[str, tuple[str, ...]]:
         if attribute not in found.setdefault(word, []):
             found[word].append(attribute)
 
-    for attribute, values in _VALUES.items():
+    for attribute, values in _VALUE_LISTS.items():
         for value in _phrases(values):
             add(value, attribute)
     for name in COUNTRIES:
@@ -165,8 +183,8 @@ def _value_attributes() -> dict[str, tuple[str, ...]]:
             add(demonym, "country")
     for state in US_STATES:
         add(state, "state")
-    for values, attribute in ((CITIES, "city"), (CONTINENTS, "continent"), (COLOURS, "colour"), (LANGUAGES, "language")):
-        for value in values:
+    for members, attribute in ((CITIES, "city"), (CONTINENTS, "continent"), (COLOURS, "colour"), (LANGUAGES, "language")):
+        for value in members:
             add(value, attribute)
     return {word: tuple(attributes) for word, attributes in found.items()}
 
@@ -327,63 +345,88 @@ minute duration time
     if group
 )
 
-ABBREVIATIONS: dict[str, str] = dict(
-    pair.split("=")
-    for pair in """qty=quantity amt=amount num=number no=number nbr=number nr=number cust=customer dept=department desc=description
-descr=description addr=address acct=account acc=account avg=average cnt=count cat=category ctry=country cd=code dt=date dob=birthdate
-emp=employee fname=firstname lname=lastname img=image inv=invoice lang=language loc=location mgr=manager mgmt=management msg=message
-org=organization pct=percent perc=percent pop=population pos=position prod=product pwd=password qtr=quarter ref=reference reg=region
-sal=salary stat=status std=standard stu=student temp=temperature tel=telephone tot=total trans=transaction txn=transaction ts=timestamp
-usr=user val=value vol=volume wt=weight ht=height yr=year mon=month mo=month hr=hour min=minimum max=maximum cur=currency curr=currency
-disc=discount info=information lat=latitude lng=longitude lon=longitude lgth=length maint=maintenance mfr=manufacturer opp=opponent
-pmt=payment prof=professor prev=previous pref=preference pri=priority proj=project rel=release req=request sched=schedule sec=second
-seq=sequence svc=service sz=size tbl=table uid=user vac=vacation ver=version whse=warehouse attr=attribute auth=author bal=balance
+ABBREVIATIONS: dict[str, str] = _pairs(
+    """qty=quantity amt=amount num=number no=number nbr=number nr=number cust=customer dept=department
+    desc=description
+descr=description addr=address acct=account acc=account avg=average cnt=count cat=category ctry=country cd=code
+dt=date dob=birthdate
+emp=employee fname=firstname lname=lastname img=image inv=invoice lang=language loc=location mgr=manager
+mgmt=management msg=message
+org=organization pct=percent perc=percent pop=population pos=position prod=product pwd=password qtr=quarter
+ref=reference reg=region
+sal=salary stat=status std=standard stu=student temp=temperature tel=telephone tot=total trans=transaction
+txn=transaction ts=timestamp
+usr=user val=value vol=volume wt=weight ht=height yr=year mon=month mo=month hr=hour min=minimum max=maximum
+cur=currency curr=currency
+disc=discount info=information lat=latitude lng=longitude lon=longitude lgth=length maint=maintenance
+mfr=manufacturer opp=opponent
+pmt=payment prof=professor prev=previous pref=preference pri=priority proj=project rel=release req=request
+sched=schedule sec=second
+seq=sequence svc=service sz=size tbl=table uid=user vac=vacation ver=version whse=warehouse attr=attribute
+auth=author bal=balance
 bldg=building chg=charge cmt=comment config=configuration ctr=center del=delivery dest=destination dist=district div=division
 edu=education equip=equipment est=established ext=extension freq=frequency grp=group hosp=hospital instr=instructor lvl=level
-natl=national oper=operation pkg=package ppl=people qual=quality rec=record rcpt=receipt rest=restaurant sku=sku spec=specification
-src=source subj=subject sup=supplier tech=technology""".split()
+natl=national oper=operation pkg=package ppl=people qual=quality rec=record rcpt=receipt rest=restaurant sku=sku
+spec=specification
+src=source subj=subject sup=supplier tech=technology"""
 )
 
 # words of a column name that say little by themselves
-GENERIC_WORDS = _set(
-    "id identifier name title date time number code type value amount total count key text description day status full label item"
+GENERIC_WORDS = word_set(
+    """id identifier name title date time number code type value amount total count key text description day status
+    full label item"""
 )
 
 # nouns whose modifier or neighbour names their value: "the garden category", "team Atlas"
-VALUE_NOUNS = _set(
-    """segment department category plan branch office team region tier channel status priority platform city country state county
-    ward type class level group division league genre language district brand currency sector industry role title major college
-    continent province campus format medium colour color nationality severity stage grade house condition zone territory borough
+VALUE_NOUNS = word_set(
+    """segment department category plan branch office team region tier channel status priority platform city country
+    state county
+    ward type class level group division league genre language district brand currency sector industry role title
+    major college
+    continent province campus format medium colour color nationality severity stage grade house condition zone
+    territory borough
     queue topic tag label vendor supplier model series season subject specialty speciality province village town street race
     circuit airline airport store warehouse sensor site customer manager author publisher artist album"""
 )
 # of those, nouns that "in the <value> <noun>" makes a sure value of
-SURE_VALUE_NOUNS = _set(
-    """segment department category plan branch office team region tier channel status priority platform city country state county
-    ward division league genre language district brand currency sector industry continent province queue severity stage role"""
+SURE_VALUE_NOUNS = word_set(
+    """segment department category plan branch office team region tier channel status priority platform city country
+    state county
+    ward division league genre language district brand currency sector industry continent province queue severity
+    stage role"""
 )
 
 # what rows are of; "order amount" is the amount of an order
-ENTITY_NOUNS = _set(
-    """order customer product invoice ticket employee loan visit sale subscription event user person people client account payment
-    transaction student teacher course school player team match game car driver race flight ship book film movie song album artist
-    author singer concert stadium shop store company department city country patient doctor member item purchase shipment delivery
-    warehouse supplier vendor agent reading sensor booking reservation guest hotel room property house document template review
-    user post comment card superhero molecule atom bond client district card singer dog cat pet professional battle visitor museum
-    high_schooler airport airline conductor orchestra performance poker_player tv_channel cartoon owner treatment paper project
-    task message session campaign lead deal contract claim policy case request complaint return refund record row entry male female
+ENTITY_NOUNS = word_set(
+    """order customer product invoice ticket employee loan visit sale subscription event user person people client
+    account payment
+    transaction student teacher course school player team match game car driver race flight ship book film movie song
+    album artist
+    author singer concert stadium shop store company department city country patient doctor member item purchase
+    shipment delivery
+    warehouse supplier vendor agent reading sensor booking reservation guest hotel room property house document
+    template review
+    user post comment card superhero molecule atom bond client district card singer dog cat pet professional battle
+    visitor museum
+    high_schooler airport airline conductor orchestra performance poker_player tv_channel cartoon owner treatment
+    paper project
+    task message session campaign lead deal contract claim policy case request complaint return refund record row
+    entry male female
     man woman child kid adult friend follower subscriber contact partner manager worker staff driver passenger tenant landlord
     building apartment branch office region site device machine vehicle bike trip ride route station stop train bus plane"""
 )
 
 # nouns that hold a figure: "how many points" and "number of pages" are often columns, not counts
-MEASURE_NOUNS = _set(
-    """point goal vote view mile kilometer km yard pound dollar euro day week month year hour minute second page seat bedroom bathroom
-    floor calorie gram kilogram kg meter metre foot inch people inhabitant hp horsepower cylinder lap win loss star percent degree
+MEASURE_NOUNS = word_set(
+    """point goal vote view mile kilometer km yard pound dollar euro day week month year hour minute second page seat
+    bedroom bathroom
+    floor calorie gram kilogram kg meter metre foot inch people inhabitant hp horsepower cylinder lap win loss star
+    percent degree
     times time answer comment favorite score stay capacity copy share unit credit student enrollment test_taker taker"""
 )
 
-UNITS = _set(
-    """day week month year hour minute second mile kilometer km meter metre foot inch pound kilogram kg gram ton dollar euro percent
+UNITS = word_set(
+    """day week month year hour minute second mile kilometer km meter metre foot inch pound kilogram kg gram ton
+    dollar euro percent
     degree celsius cent usd eur unit point litre liter gallon page cm mm ms g million billion thousand k"""
 )
