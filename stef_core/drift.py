@@ -248,10 +248,12 @@ def _message(test: _Test, version: str | None, previous: str | None, detail: dic
         sentence += f", with version {version or 'unknown'} instead of {previous}"
     if detail["findings"]:
         top = detail["findings"][0]
-        sentence += f"; most of all {top['code']}, from {top['share_before']:.0%} to {top['share']:.0%} of answers"
+        sentence += (
+            f"; most of all {top['code'].replace('_', ' ')}, from {top['share_before']:.0%} to {top['share']:.0%} of answers"
+        )
     elif detail.get("reasons"):
         reason, count = next(iter(detail["reasons"].items()))
-        sentence += f"; most often {reason or 'unknown'} ({count})"
+        sentence += f"; most often {(reason or 'unknown').replace('_', ' ')} ({count})"
     return sentence + "."
 
 

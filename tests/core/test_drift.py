@@ -157,7 +157,7 @@ def test_the_findings_that_rose_most_are_named_with_both_shares() -> None:
     alert = find_alerts(scores, DAY, findings=findings).to_dicts()[0]
 
     assert json.loads(alert["detail"])["findings"] == [{"code": "missing_filter", "share": 0.55, "share_before": 0.05}]
-    assert alert["message"].endswith("; most of all missing_filter, from 5% to 55% of answers.")
+    assert alert["message"].endswith("; most of all missing filter, from 5% to 55% of answers.")
 
 
 def test_a_fall_is_news_once_for_one_version() -> None:
