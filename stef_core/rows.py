@@ -21,6 +21,9 @@ from stef_core.rules import Rules
 from stef_core.scoring import compose_frame
 from stef_core.version import CORE_VERSION
 
+# reasons of a row that an endpoint did not answer for, as opposed to one that it answered badly
+UNANSWERED = frozenset({"judge_unavailable", "question_reader_unavailable"})
+
 # what reading and aligning say of a row; grain: query_id
 EXAMINED = pl.Schema(
     {

@@ -15,13 +15,11 @@ from stef_core.aggregates import agent_daily
 from stef_core.drift import find_alerts
 from stef_core.errors import TransientError
 from stef_core.frames import AGENT_ALERTS, distinct_lines
-from stef_core.rows import score_frame
+from stef_core.rows import UNANSWERED, score_frame
 from stef_core.rules import Rules
 from tasks.judge import Judged
 from tasks.query_log import Partition
 
-# reasons of a row that nobody answered for, as opposed to one that was answered badly
-UNREACHED = ("judge_unavailable", "question_reader_unavailable")
 NAMED_APPLICATIONS = 10  # that a note lists
 
 
@@ -134,8 +132,8 @@ def _with(before: pl.DataFrame, today: pl.DataFrame) -> pl.DataFrame:
 
 def _refuse_if_unreached(judged: pl.DataFrame) -> None:
     # rows scored by rule alone ask nobody, and rows that nobody need answer for have another reason
-    asked = judged.filter((pl.col("reason").is_null() & (pl.col("judge") != "rule")) | pl.col("reason").is_in(UNREACHED))
-    if asked.height and asked["reason"].is_in(UNREACHED).all():
+    asked = judged.filter((pl.col("reason").is_null() & (pl.col("judge") != "rule")) | pl.col("reason").is_in(UNANSWERED))
+    if asked.height and asked["reason"].is_in(UNANSWERED).all():
         raise TransientError(
             f"the endpoint answered for none of {asked.height} rows; see that STEF_BASE_URL is up and run the day again"
         )

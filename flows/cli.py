@@ -1,0 +1,561 @@
+"""The command line ``stef``: 0 done, 1 a gate failed, 2 bad input or settings, 3 endpoint or warehouse not reached.
+
+Each command imports what it needs itself, so that ``stef --help`` answers at once.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import json
+import os
+import sys
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, BinaryIO
+
+import typer
+
+if TYPE_CHECKING:
+    import polars as pl
+    from rich.console import Console
+
+    from stef_core.records import QueryRecord
+    from stef_core.rules import Rules
+    from tasks.progress import Event
+    from tasks.settings import Settings
+
+DONE, GATE_FAILED, BAD_INPUT, UNREACHED = 0, 1, 2, 3
+CRASHED, INTERRUPTED = 70, 130  # as sysexits.h and the shell have it
+WIDTH = 100  # of tables where there is no terminal to ask
+
+app = typer.Typer(
+    help="Score the answers of text-to-SQL agents without gold SQL: daily, gated, explained.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+rules_app = typer.Typer(help="Check the rules of applications, and publish their schema.", no_args_is_help=True)
+app.add_typer(rules_app, name="rules")
+
+DAY, DAYS = "YYYY-MM-DD", ["%Y-%m-%d"]
+WarehouseOption = Annotated[str | None, typer.Option(help="URL of the warehouse, e.g. duckdb:///stef.duckdb.")]
+RulesOption = Annotated[Path | None, typer.Option(help="Folder of rules files, or one file.")]
+JudgeOption = Annotated[str | None, typer.Option(help="symbolic (built in) or openai (any OpenAI-compatible endpoint).")]
+ModelOption = Annotated[str | None, typer.Option(help="Model id at the endpoint.")]
+JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else.")]
+QuietOption = Annotated[bool, typer.Option("--quiet", help="Show no progress.")]
+
+
+def main() -> None:
+    """Entry point of ``stef``."""
+    sys.exit(run(sys.argv[1:]))
+
+
+def run(arguments: list[str]) -> int:
+    """Run one command.
+
+    Args:
+        arguments: Of the command line, without the program's name.
+
+    Returns:
+        The exit code.
+    """
+    try:
+        app(args=arguments, prog_name="stef")
+    except SystemExit as done:
+        return done.code if isinstance(done.code, int) else BAD_INPUT
+    except KeyboardInterrupt:
+        _complain("interrupted; nothing was half-written, run the command again to go on")
+        return INTERRUPTED
+    except BrokenPipeError:  # the reader of a pipe, such as head, has seen enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return DONE
+    except Exception as error:  # noqa: BLE001  # the top: whatever comes here is told in one line
+        return _told(error)
+    return DONE
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        from importlib.metadata import version
+
+        typer.echo(f"stef {version('stef-pipeline')}")
+        raise typer.Exit
+
+
+@app.callback()
+def options(
+    version: Annotated[bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")] = False,
+    debug: Annotated[bool, typer.Option("--debug", help="Show tracebacks and Prefect's log; also STEF_DEBUG=1.")] = False,
+) -> None:
+    """Score the answers of text-to-SQL agents without gold SQL: daily, gated, explained."""
+    if debug:
+        os.environ["STEF_DEBUG"] = "1"
+
+
+@app.command()
+def demo(
+    folder: Annotated[Path, typer.Option("--dir", help="Where the demo writes its log, warehouse and report.")] = Path("demo"),
+    as_json: JsonOption = False,
+    quiet: QuietOption = False,
+) -> None:
+    """Score a bundled week of three agents, offline: log, gate, warehouse, report."""
+    _quiet_prefect()
+    from tasks.demo_data import write_demo_week
+
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        week = write_demo_week(folder)
+    except OSError as error:
+        raise _bad_input(f"--dir {folder}: cannot be written: {error.strerror}") from error
+    warehouse = f"duckdb:///{(folder / 'stef.duckdb').resolve()}"
+    flags = {
+        "date": week.first,
+        "to": week.last,
+        "logs": str(week.logs),
+        "rules": str(week.rules),
+        "warehouse": warehouse,
+        "judge": "symbolic",
+        "kind": "demo",
+    }
+    runs, failure = _score(flags, days=(week.last - week.first).days + 1, show=not (quiet or as_json))
+    out = folder / "report.html"
+    if failure is None:
+        from tasks.report import write_report
+
+        write_report(warehouse, out)
+    _show_scores(runs, warehouse, failure, as_json=as_json, extra={"report": str(out.resolve())} if failure is None else {})
+    if failure is None and not as_json:
+        console = _console()
+        console.print(f"Report     {out.resolve()}", soft_wrap=True, highlight=False)
+        console.print(f"Warehouse  {warehouse}", soft_wrap=True, highlight=False)
+    raise typer.Exit(_told(failure) if failure else DONE)
+
+
+@app.command()
+def score(
+    logs: Annotated[str | None, typer.Option(help="Root of the query log: a path or a URI (s3://, gs://, abfs://).")] = None,
+    date: Annotated[
+        dt.datetime | None, typer.Option(formats=DAYS, metavar=DAY, help="UTC day; yesterday if not given.")
+    ] = None,
+    to: Annotated[dt.datetime | None, typer.Option(formats=DAYS, metavar=DAY, help="Last day, to score several.")] = None,
+    warehouse: WarehouseOption = None,
+    rules: RulesOption = None,
+    judge: JudgeOption = None,
+    model: ModelOption = None,
+    coverage_min: Annotated[float | None, typer.Option(help="Share of an agent's rows that must be scored, 0-1.")] = None,
+    as_json: JsonOption = False,
+    quiet: QuietOption = False,
+) -> None:
+    """Score one or several days of a query log, and publish those that pass their gates."""
+    _quiet_prefect()
+    from tasks.settings import load_settings
+
+    first, last = _day(date), _day(to)
+    flags = {
+        "logs": logs,
+        "warehouse": warehouse,
+        "rules": None if rules is None else str(rules),
+        "judge": judge,
+        "model": model,
+        "coverage_min": coverage_min,
+    }
+    settings = load_settings(flags)  # wrong settings are told before Prefect starts
+    days = (last - first).days + 1 if first and last else 1
+    runs, error = _score({"date": first, "to": last} | flags, days=max(days, 1), show=not (quiet or as_json))
+    _show_scores(runs, settings.warehouse, error, as_json=as_json)
+    raise typer.Exit(_told(error) if error else DONE)
+
+
+@app.command()
+def explain(
+    question: Annotated[str | None, typer.Option("--question", "-q", help="What the person asked.")] = None,
+    enriched: Annotated[str | None, typer.Option("--enriched", "-e", help="How the agent reformulated it.")] = None,
+    sql: Annotated[str | None, typer.Option("--sql", "-s", help="The SQL that the agent wrote; - reads it from stdin.")] = None,
+    dialect: Annotated[str | None, typer.Option(help="Dialect of the SQL, by sqlglot's name.")] = None,
+    rules: RulesOption = None,
+    application: Annotated[str | None, typer.Option("--app", help="Application whose rules apply.")] = None,
+    file: Annotated[Path | None, typer.Option(help="JSON lines to explain, one answer a line; - is stdin.")] = None,
+    output: Annotated[Path | None, typer.Option(help="Where the explained lines go; stdout if not given.")] = None,
+    judge: JudgeOption = None,
+    model: ModelOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Judge and explain one answer, or a file of them."""
+    from tasks.settings import load_settings
+
+    if (file is None) == (question is None and sql is None):
+        raise _bad_input("explain takes either --question and --sql, or --file")
+    settings = load_settings({"rules": rules, "judge": judge, "model": model})
+    if file is not None:
+        raise typer.Exit(_explain_file(file, output, settings, application))
+    if question is None or sql is None:
+        raise _bad_input("explain takes --question and --sql together")
+    raise typer.Exit(_explain_one(question, enriched, sql, dialect, settings, application, as_json=as_json))
+
+
+@app.command()
+def report(
+    warehouse: WarehouseOption = None,
+    out: Annotated[Path, typer.Option(help="File to write.")] = Path("stef-report.html"),
+    as_json: JsonOption = False,
+) -> None:
+    """Write a self-contained HTML report of what the warehouse holds."""
+    from tasks.report import write_report
+    from tasks.settings import load_settings
+
+    settings = load_settings({"warehouse": warehouse})
+    written = write_report(settings.warehouse, out).resolve()
+    typer.echo(json.dumps({"report": str(written)}) if as_json else f"Report  {written}")
+
+
+@rules_app.command("check")
+def rules_check(
+    files: Annotated[list[Path], typer.Argument(help="Rules files.", metavar="FILE…")], as_json: JsonOption = False
+) -> None:
+    """Validate rules files; every fault is named by its path in the file."""
+    from stef_core.errors import RuleError
+    from stef_core.rules import load_rules
+
+    results: list[dict[str, Any]] = []
+    origin: dict[str, Path] = {}
+    for file in files:
+        try:
+            rules = load_rules(file)
+        except RuleError as error:
+            results.append({"file": str(file), "ok": False, "errors": str(error).splitlines()})
+            continue
+        first = origin.setdefault(rules.app_id, file)
+        errors = [] if first == file else [f"{file}: app_id {rules.app_id!r} is claimed by {first} too"]
+        about = {"app_id": rules.app_id, "version": rules.version, "content_hash": rules.content_hash}
+        results.append({"file": str(file), "ok": not errors, "errors": errors, **about})
+    for result in [] if as_json else results:
+        if result["ok"]:
+            typer.echo(f"{result['file']}: ok (app {result['app_id']}, version {result['version']}, {result['content_hash']})")
+        for line in result["errors"]:
+            _complain(line)
+    if as_json:
+        typer.echo(json.dumps({"files": results}, ensure_ascii=False))
+    raise typer.Exit(DONE if all(result["ok"] for result in results) else BAD_INPUT)
+
+
+@rules_app.command("schema")
+def rules_schema() -> None:
+    """Print the JSON Schema of a rules file."""
+    from stef_core.rules import rules_schema as schema
+
+    typer.echo(json.dumps(schema(), indent=2, ensure_ascii=False))
+
+
+def _quiet_prefect() -> None:
+    """Set, before Prefect is imported, what a first run offline needs; whoever set something else keeps it."""
+    debug = _debugging()
+    for name, value in {
+        "PREFECT_SERVER_EPHEMERAL_STARTUP_TIMEOUT_SECONDS": "120",
+        "PREFECT_SERVER_ANALYTICS_ENABLED": "false",
+        "PREFECT_CLI_WRAP_LINES": "false",
+        # an error a user can cause is told in one line, so Prefect must not add its traceback
+        "PREFECT_LOGGING_LEVEL": "INFO" if debug else "CRITICAL",
+        "PREFECT_LOGGING_EXTRA_LOGGERS": "flows,tasks,stef_core",
+        "GX_ANALYTICS_ENABLED": "false",
+        "DO_NOT_TRACK": "1",
+    }.items():
+        os.environ.setdefault(name, value)
+
+
+def _score(flags: dict[str, Any], *, days: int, show: bool) -> tuple[list[dict[str, Any]], Exception | None]:
+    """Run the flow; the runs that ended and the error that the flow ended with, if any."""
+    from stef_core.errors import StefError
+    from tasks.progress import DayEnded, listening
+
+    runs: list[dict[str, Any]] = []
+    with _progress(days, show) as draw:
+
+        def listen(event: Event) -> None:
+            if isinstance(event, DayEnded):
+                runs.append(event.run)
+            draw(event)
+
+        from flows.daily_scoring import daily_scoring  # takes seconds: the bar stands already
+
+        try:
+            with listening(listen):
+                daily_scoring(**flags)
+        except StefError as error:
+            return runs, error
+    return runs, None
+
+
+@contextmanager
+def _progress(days: int, show: bool) -> Iterator[Callable[[Event], None]]:
+    """Draws a bar on a terminal, and a line a day elsewhere; both on stderr."""
+    from tasks.progress import DayEnded, DayStarted
+
+    if not show:
+        yield lambda _: None
+        return
+    console = _console(stderr=True)
+    if not console.is_terminal:
+
+        def line(event: Event) -> None:
+            if isinstance(event, DayEnded):
+                run = event.run
+                console.print(
+                    f"{event.day}: {run['rows_scored']} of {run['rows_in']} rows scored, {run['outcome']}", highlight=False
+                )
+
+        yield line
+        return
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+
+    columns = (SpinnerColumn(), TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    with Progress(*columns, console=console, transient=True) as bar:
+        whole = bar.add_task("starting", total=days)
+        today = bar.add_task("rows", total=None, visible=False)
+
+        def advance(event: Event) -> None:
+            if isinstance(event, DayStarted):
+                bar.update(whole, description=f"scoring {event.day}")
+                bar.reset(today, total=event.rows, visible=True)
+            elif isinstance(event, DayEnded):
+                bar.advance(whole)
+            else:
+                bar.advance(today, event.rows)
+
+        yield advance
+
+
+def _show_scores(
+    runs: list[dict[str, Any]], warehouse: str, error: Exception | None, *, as_json: bool, extra: dict[str, Any] | None = None
+) -> None:
+    """What was scored: the days, the agents, and what fell."""
+    published = [run["run_id"] for run in runs if run["outcome"] == "published"]
+    agents, alerts = _published(warehouse, runs, published)
+    if as_json:
+        told = {
+            "outcome": "failed" if error else "published",
+            "error": str(error) if error else None,
+            "exit_code": _code(error) if error else DONE,
+            "runs": [_decoded(run, ("files", "gates", "notes")) for run in runs],
+            "agents": [_decoded(row, ("shares",)) for row in agents.iter_rows(named=True)] if agents is not None else [],
+            "alerts": [_decoded(row, ("detail",)) for row in alerts.iter_rows(named=True)] if alerts is not None else [],
+        }
+        typer.echo(json.dumps(told | (extra or {}), ensure_ascii=False, default=str))
+        return
+    from flows.terminal import agent_table, alerts_table, run_table
+
+    console = _console()
+    if runs:
+        console.print(run_table(runs))
+    for note in dict.fromkeys(note for run in runs for note in json.loads(run["notes"] or "[]")):
+        console.print(f"· {note}", highlight=False, markup=False)
+    if agents is not None and alerts is not None:
+        console.print()
+        console.print(agent_table(agents))
+        console.print()
+        console.print(alerts_table(alerts))
+        for row in alerts.filter(alerts["app_id"] == "*").iter_rows(named=True):
+            _show_causes(console, row)
+
+
+def _show_causes(console: Console, alert: dict[str, Any]) -> None:
+    """The findings behind a fall: how often now, how often before."""
+    from rich.table import Table
+
+    from stef_core.findings import CODES
+
+    found = json.loads(alert["detail"]).get("findings", [])
+    if not found:
+        return
+    table = Table(title=f"What {alert['agent_id']} does more of since {alert['dt']}", title_justify="left", title_style="bold")
+    table.add_column("Finding", no_wrap=True)
+    table.add_column("Before", justify="right", no_wrap=True)
+    table.add_column("Now", justify="right", no_wrap=True)
+    table.add_column("Meaning", overflow="fold")
+    for each in found:
+        meaning = CODES[each["code"]].meaning if each["code"] in CODES else ""
+        table.add_row(each["code"], f"{each['share_before']:.0%}", f"{each['share']:.0%}", meaning)
+    console.print()
+    console.print(table)
+
+
+def _published(
+    warehouse: str, runs: list[dict[str, Any]], published: list[str]
+) -> tuple[pl.DataFrame, pl.DataFrame] | tuple[None, None]:
+    """``agent_daily`` and ``agent_alerts`` of these runs."""
+    if not published:
+        return None, None
+    from tasks.settings import load_settings
+    from tasks.warehouse import connect
+
+    days = [run["dt"] for run in runs]
+    with connect(warehouse, read_only=True, wait_s=load_settings().warehouse_wait_s) as store:
+        agents, alerts = (store.read(name, since=min(days), until=max(days)) for name in ("agent_daily", "agent_alerts"))
+    return agents.filter(agents["run_id"].is_in(published)), alerts.filter(alerts["run_id"].is_in(published))
+
+
+def _explain_one(
+    question: str,
+    enriched: str | None,
+    sql: str,
+    dialect: str | None,
+    settings: Settings,
+    application: str | None,
+    *,
+    as_json: bool,
+) -> int:
+    from stef_core.evaluate import evaluate
+    from stef_core.records import QueryRecord
+    from tasks.models import open_stages
+    from tasks.secrets import with_secret
+
+    text = sys.stdin.read() if sql == "-" else sql
+    record = QueryRecord(
+        query_id="explain",
+        user_question=question,
+        enriched_question=enriched,
+        generated_sql=text,
+        dialect=dialect,
+        app_id=application or "default",
+    )
+    pick = _rules_of(settings, application)
+    with open_stages(with_secret(settings)) as (reader, judge):
+        evaluation = evaluate(record, pick(record), judge, reader)
+    if as_json:
+        typer.echo(_json_line(evaluation.to_json()))
+    else:
+        from flows.terminal import render_evaluation
+
+        _console().print(render_evaluation(record, evaluation))
+    return _unreached([evaluation.reason])
+
+
+def _explain_file(file: Path, output: Path | None, settings: Settings, application: str | None) -> int:
+    from stef_core.lines import BAD_LINE, explain_lines
+    from tasks.models import open_stages
+    from tasks.secrets import with_secret
+
+    pick = _rules_of(settings, application)
+    bad = total = 0
+    reasons: set[str | None] = set()
+    with ExitStack() as stack:
+        lines: BinaryIO = sys.stdin.buffer if str(file) == "-" else stack.enter_context(_open(file, "rb"))
+        sink: BinaryIO = sys.stdout.buffer if output is None else stack.enter_context(_open(output, "wb"))
+        reader, judge = stack.enter_context(open_stages(with_secret(settings)))
+        for explained in explain_lines(lines, pick, judge, reader):
+            total += 1
+            reason = explained["reason"]
+            bad += str(reason).startswith(BAD_LINE)
+            reasons.add(reason)
+            sink.write(_json_line(explained).encode("utf-8") + b"\n")
+        sink.flush()
+    if bad:
+        _complain(f"{bad} of {total} lines were bad; their reasons stand in the output")
+    return _unreached(reasons)
+
+
+def _rules_of(settings: Settings, application: str | None) -> Callable[[QueryRecord], Rules]:
+    """The rules of a record: of the one file that is named, else of its application."""
+    from stef_core.errors import RuleError
+    from stef_core.evaluate import rules_picker
+    from tasks.settings import application_rules
+
+    rules = application_rules(settings)
+    if settings.rules is not None and settings.rules.is_file():
+        only = next(iter(rules.values()))
+        return lambda _: only
+    if application is not None and application not in rules:
+        raise RuleError(f"--app {application}: has no rules; there are rules for {', '.join(sorted(rules))}")
+    return rules_picker(rules) if application is None else lambda _: rules[application]
+
+
+def _unreached(reasons: Iterable[str | None]) -> int:
+    """Exit code of explained answers: 3 when an endpoint answered for none of them."""
+    from stef_core.rows import UNANSWERED
+
+    every = set(reasons)
+    if every and every <= UNANSWERED:
+        _complain("the endpoint did not answer; see that STEF_BASE_URL is up and try again")
+        return UNREACHED
+    return DONE
+
+
+def _open(path: Path, mode: str) -> BinaryIO:
+    try:
+        return path.open(mode)  # type: ignore[return-value]  # binary modes only
+    except OSError as error:
+        raise _bad_input(f"{path}: cannot be {'read' if mode == 'rb' else 'written'}: {error.strerror}") from error
+
+
+def _json_line(value: dict[str, Any]) -> str:
+    text = json.dumps(value, ensure_ascii=False)
+    # a lone surrogate, which JSON may carry, has no UTF-8
+    return text if text.isascii() or _encodes(text) else json.dumps(value)
+
+
+def _encodes(text: str) -> bool:
+    try:
+        text.encode("utf-8")
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def _decoded(row: dict[str, Any], names: tuple[str, ...]) -> dict[str, Any]:
+    """A row with its JSON columns as values."""
+    return row | {name: json.loads(row[name]) for name in names if row.get(name)}
+
+
+def _console(*, stderr: bool = False) -> Console:
+    from rich.console import Console
+
+    console = Console(stderr=stderr)
+    return console if console.is_terminal else Console(stderr=stderr, width=WIDTH)
+
+
+def _day(value: dt.datetime | None) -> dt.date | None:
+    return None if value is None else value.date()
+
+
+def _debugging() -> bool:
+    return os.environ.get("STEF_DEBUG", "") not in ("", "0", "false")
+
+
+def _bad_input(message: str) -> Exception:
+    from stef_core.errors import RuleError
+
+    return RuleError(message)
+
+
+def _complain(message: str) -> None:
+    typer.echo(message, err=True)
+
+
+def _code(error: Exception) -> int:
+    from stef_core.errors import GateError, StefError, TransientError
+
+    if isinstance(error, GateError):
+        return GATE_FAILED
+    if isinstance(error, TransientError):
+        return UNREACHED
+    return BAD_INPUT if isinstance(error, StefError) else CRASHED
+
+
+def _told(error: Exception) -> int:
+    """Tell an error in one line, with its traceback when debugging; its exit code."""
+    from stef_core.errors import StefError
+
+    if _debugging():
+        import traceback
+
+        traceback.print_exception(error)
+    if isinstance(error, StefError):
+        _complain(f"error: {error}")
+        return _code(error)
+    if "Failed to reach API" in str(error) or type(error).__module__.split(".")[0] in ("httpx", "httpcore"):
+        _complain(f"error: the Prefect server could not be reached ({error}); see PREFECT_API_URL")
+        return UNREACHED
+    _complain(f"error: unexpected {type(error).__name__}: {error} (STEF_DEBUG=1 shows where)".replace("\n", " "))
+    return CRASHED
