@@ -51,7 +51,7 @@ SETTLED: frozenset[str] = frozenset({"judge_refused", "judge_truncated", "judge_
 _RETRIED = frozenset({408, 409, 425, 429})
 _NOBODY_THERE = frozenset({502, 503, 504})  # a gateway answered for an endpoint that did not
 _FORM_WORDS = re.compile(r"response_format|json_schema|json_object|structured.?output|guided", re.IGNORECASE)
-# invisible signs inside JSON text; json.dumps has escaped the controls below U+0020 already, what is left there is indentation
+# invisible signs inside JSON text; json.dumps has escaped the controls below U+0020 already
 _HIDDEN = re.compile(
     "[\u007f-\u009f\u00ad\u061c\u180e\u200b-\u200f\u2028-\u202e\u2060-\u206f\ud800-\udfff\ufeff\ufff9-\ufffb\U000e0000-\U000e0fff]"
 )
@@ -243,7 +243,8 @@ def data_message(data: Mapping[str, Any]) -> Message:
 
     Control, format and bidirectional characters and lone surrogates are written as ``\\uXXXX``.
     """
-    return Message(role="user", content=_HIDDEN.sub(_escaped, json.dumps(data, ensure_ascii=False, indent=1)))
+    lines = [f"{json.dumps(key)}: {_dumps(value)}" for key, value in data.items()]  # a line a key; indents cost tokens
+    return Message(role="user", content=_HIDDEN.sub(_escaped, "{" + ",\n".join(lines) + "}"))
 
 
 def _escaped(match: re.Match[str]) -> str:

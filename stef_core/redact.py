@@ -37,7 +37,7 @@ from stef_core.records import (
 from stef_core.rules import Rules
 
 MASK = "[redacted]"
-_READ = ("ok", "other_dialect", "repaired", "llm")  # parse statuses whose filters are known
+READ = ("ok", "other_dialect", "repaired", "llm")  # parse statuses whose filters are known
 _QUOTED = re.compile(r"'(?:[^']|'')*'|\"(?:[^\"]|\"\")*\"")
 _PLACEHOLDER = re.compile(r"\[redacted(?: (\d+))?\]", re.IGNORECASE)
 
@@ -195,7 +195,7 @@ def redact(record: QueryRecord, reading: Reading | SqlSpec, rules: Rules) -> Que
 
 def redact_record(record: QueryRecord, sql: SqlSpec, found: Redaction) -> QueryRecord:
     """`redact` with literals that are already known."""
-    unread = sql.parse_status not in _READ
+    unread = sql.parse_status not in READ
     statement, question, enriched = record.generated_sql, record.user_question, record.enriched_question
     return replace(
         record,

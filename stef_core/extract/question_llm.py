@@ -17,7 +17,7 @@ from stef_core.errors import InputError
 from stef_core.evaluate import QuestionPair
 from stef_core.extract.question_offline import OfflineReader
 from stef_core.extract.sql import extract_sql
-from stef_core.llm import ChatFailure, ChatModel, ChatRequest, Message, data_message, strict_schema
+from stef_core.llm import ChatFailure, ChatModel, ChatRequest, Message, Outcome, data_message, strict_schema
 from stef_core.prompts import load_prompt
 from stef_core.records import (
     Aggregation,
@@ -30,7 +30,7 @@ from stef_core.records import (
     QuestionSpec,
     Value,
 )
-from stef_core.redact import Redaction, redaction
+from stef_core.redact import READ, Redaction, redaction
 from stef_core.rules import Rules
 
 PROMPT = "question_v1"
@@ -275,30 +275,22 @@ class LLMReader:
         return load_prompt(PROMPT).version
 
     def read_many(self, records: Sequence[QueryRecord], rules: Sequence[Rules]) -> list[QuestionPair]:
-        """One answer a record, in order; a row without question or without SQL is read offline, as no verdict rests on it.
+        """One answer a record, in order.
+
+        A row without question or without SQL is read offline, as no verdict rests on it; so is one whose SQL cannot be read
+        under rules that redact, as nobody can say what of it may be sent.
 
         Raises:
             TransientError: Only with `raise_if_down`.
         """
-        offline = self._offline.read_many(records, rules)
-        asked = [i for i, record in enumerate(records) if _has_text(record.user_question) and _has_text(record.generated_sql)]
-        masks = {i: _redaction(records[i], rules[i], offline[i]) for i in asked}
-        requests = [question_request(records[i], rules[i], self.chat.model, offline[i].question, masks[i]) for i in asked]
+        pairs = self._offline.read_many(records, rules)
+        masks = {i: mask for i, row in enumerate(zip(records, rules, pairs, strict=True)) if (mask := _mask(*row)) is not None}
+        requests = [
+            question_request(records[i], rules[i], self.chat.model, pairs[i].question, mask) for i, mask in masks.items()
+        ]
         outcomes = self.chat.complete_many(requests, raise_if_down=self._raise_if_down)
-        pairs = list(offline)
-        for i, outcome in zip(asked, outcomes, strict=True):
-            figures: Any = {"tokens_in": outcome.tokens_in, "tokens_out": outcome.tokens_out, "calls": outcome.calls}
-            if isinstance(outcome, ChatFailure):
-                reason = outcome.reason.replace("judge_", "question_reader_")
-                pairs[i] = QuestionPair(question=None, reason=reason, message=outcome.message, **figures)
-                continue
-            model = PairAnswer if _has_text(records[i].enriched_question) else QuestionAnswer
-            answer = masks[i].restore(model.model_validate_json(outcome.text).model_dump())
-            pairs[i] = QuestionPair(
-                question=_merged(answer["question"], offline[i].question),
-                enriched=_merged(answer["enriched"], offline[i].enriched) if "enriched" in answer else None,
-                **figures,
-            )
+        for (i, mask), outcome in zip(masks.items(), outcomes, strict=True):
+            pairs[i] = _pair(outcome, pairs[i], mask, answer_model(records[i]))
         return pairs
 
 
@@ -315,11 +307,10 @@ def question_request(
         mask: Literals that may not be sent.
     """
     mask = mask or Redaction(())
-    data: dict[str, Any] = {"question": mask.mask(_clip(record.user_question or ""))}
-    answer: type[BaseModel] = QuestionAnswer
-    if _has_text(record.enriched_question):
-        data["enriched_question"] = mask.mask(_clip(record.enriched_question or ""))
-        answer = PairAnswer
+    data: dict[str, Any] = {"question": _clip(mask.mask(record.user_question or ""))}
+    answer = answer_model(record)
+    if answer is PairAnswer:
+        data["enriched_question"] = _clip(mask.mask(record.enriched_question or ""))
     words = _words_of(rules, offline.mentions.lemmas if offline else frozenset())
     if words:
         data["words"] = mask.mask_json(words)
@@ -377,16 +368,37 @@ def question_spec(answer: dict[str, Any]) -> QuestionSpec:
     )
 
 
+def answer_model(record: QueryRecord) -> type[BaseModel]:
+    """What a model must answer about a row: one specification, or two where there is a reformulation."""
+    return PairAnswer if _has_text(record.enriched_question) else QuestionAnswer
+
+
+def _pair(outcome: Outcome, offline: QuestionPair, mask: Redaction, model: type[BaseModel]) -> QuestionPair:
+    figures: Any = {"tokens_in": outcome.tokens_in, "tokens_out": outcome.tokens_out, "calls": outcome.calls}
+    if isinstance(outcome, ChatFailure):
+        reason = outcome.reason.replace("judge_", "question_reader_")
+        return QuestionPair(question=None, reason=reason, message=outcome.message, **figures)
+    answer = mask.restore(model.model_validate_json(outcome.text).model_dump())
+    return QuestionPair(
+        question=_merged(answer["question"], offline.question),
+        enriched=_merged(answer["enriched"], offline.enriched) if "enriched" in answer else None,
+        **figures,
+    )
+
+
 def _merged(answer: dict[str, Any], offline: QuestionSpec | None) -> QuestionSpec:
     spec = question_spec(answer)
     return spec if offline is None else replace(spec, mentions=offline.mentions, hints=offline.hints)
 
 
-def _redaction(record: QueryRecord, rules: Rules, offline: QuestionPair) -> Redaction:
+def _mask(record: QueryRecord, rules: Rules, offline: QuestionPair) -> Redaction | None:
+    """What must not be sent of a row; None where the row is not sent at all."""
+    if not _has_text(record.user_question) or not _has_text(record.generated_sql):
+        return None
     if not rules.redact:
         return Redaction(())
     sql = extract_sql(record.generated_sql, record.dialect or rules.dialect)
-    return redaction(rules, sql, offline.question, offline.enriched, numbered=True)
+    return redaction(rules, sql, offline.question, offline.enriched, numbered=True) if sql.parse_status in READ else None
 
 
 def _words_of(rules: Rules, lemmas: frozenset[str]) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -32,6 +33,11 @@ _RULES = (
     "tolerate_order_by",
     "trust_enrichment",
 )
+
+
+_FENCE = re.compile(r"\s*```\w*\s*\n(.*?)\n?\s*```\s*", re.DOTALL)
+# quoted text (kept) or a comment (not); for SQL that the tokenizer of its dialect does not read
+_PIECES = re.compile(r"('(?:[^']|'')*'|\"(?:[^\"]|\"\")*\"|`[^`]*`)|--[^\n]*|/\*.*?(?:\*/|\Z)", re.DOTALL)
 
 
 class JudgeAnswer(BaseModel):
@@ -144,11 +150,13 @@ def judge_request(evidence: Evidence, rules: Rules, model: str) -> ChatRequest:
 
 
 def without_comments(sql: str, dialect: str | None = None) -> str:
-    """SQL without its comments, otherwise as written; text that no tokenizer reads is left out whole."""
+    """SQL without its comments, otherwise as written; a markdown fence around it goes too."""
+    if fence := _FENCE.fullmatch(sql):
+        sql = fence.group(1)
     try:
         tokens = sqlglot.Dialect.get_or_raise(dialect or None).tokenize(sql)
     except (SqlglotError, ValueError):
-        return "[not readable as SQL]"
+        return _PIECES.sub(lambda match: match.group(1) or " ", sql).strip()
     out: list[str] = []
     end = 0
     for token in tokens:

@@ -500,7 +500,7 @@ def test_text_under_judgement_cannot_end_its_string_or_hide_a_sign() -> None:
     content = data_message({"question": text}).content
 
     assert json.loads(content)["question"] == text
-    assert "\n{" not in content.strip("{}\n ")
+    assert "\n" not in content
     assert not any(sign in content for sign in "\u202e\u200b\U000e0041\ud800")
     assert "é 日本" in content
     content.encode()
