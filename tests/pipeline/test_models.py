@@ -1,0 +1,277 @@
+"""Opening the reader and the judge that the settings name, and whole rows through a loopback endpoint."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import random
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pydantic import SecretStr
+
+from stef_core.errors import RuleError, TransientError
+from stef_core.evaluate import evaluate_many
+from stef_core.extract.question_llm import LLMReader
+from stef_core.extract.question_offline import OfflineReader
+from stef_core.judge.llm import LLMJudge
+from stef_core.judge.symbolic import SymbolicJudge
+from stef_core.llm import OpenAIChatModel
+from stef_core.records import Evaluation, QueryRecord
+from tasks.answer_cache import SqliteAnswerCache
+from tasks.models import check_settings, open_judge, open_reader, open_stages, usage_of
+from tasks.settings import Settings
+from tests.openai_server import REFUSAL, OpenAIServer, Reply, answer, error, serving
+
+SPEC: dict[str, Any] = {"projections": [], "aggregations": [], "filters": [], "group_by": []}
+
+
+@pytest.fixture
+def server() -> Iterator[OpenAIServer]:
+    with serving(model_answer) as running:
+        yield running
+
+
+def model_answer(body: dict[str, Any], _: int = 0) -> Reply:
+    """What a sensible model would say, the same for the same request."""
+    if body["response_format"]["json_schema"]["name"] == "verdict":
+        return answer({"reasons": ["as asked"], "grade": "correct", "confidence": 0.9})
+    return answer({"question": SPEC} | ({"enriched": SPEC} if '"enriched_question"' in body["messages"][1]["content"] else {}))
+
+
+def settings(**fields: Any) -> Settings:
+    defaults: dict[str, Any] = {"judge": "openai", "model": "m", "base_url": None, "api_key": None, "cache": None}
+    return Settings(**defaults | fields)
+
+
+def rows(count: int) -> list[QueryRecord]:
+    ports = ("Bergen", "Turku", "Riga", "Gdynia", "Malmo")
+    return [
+        QueryRecord(
+            query_id=f"q{n}",
+            user_question=f"How many boats moored in {ports[n % 5]} on berth {n}?",
+            enriched_question=f"Count boats where port is {ports[n % 5]} and berth is {n}" if n % 3 == 0 else None,
+            generated_sql=f"SELECT COUNT(*) FROM moorings WHERE port = '{ports[n % 5]}' AND berth = {n}",
+        )
+        for n in range(count)
+    ]
+
+
+# --- opening ---
+
+
+def test_the_symbolic_judge_needs_no_endpoint() -> None:
+    with open_stages(settings(judge="symbolic", model=None)) as (reader, judge):
+        assert isinstance(reader, OfflineReader)
+        assert isinstance(judge, SymbolicJudge)
+        assert usage_of(reader).requests == usage_of(judge).requests == 0
+
+
+def test_reader_and_judge_share_one_model(server: OpenAIServer) -> None:
+    with open_stages(settings(base_url=server.base_url)) as (reader, judge):
+        assert isinstance(reader, LLMReader)
+        assert isinstance(judge, LLMJudge)
+        assert reader.chat is judge.chat
+        evaluation = next(evaluate_many(rows(1), judge=judge, reader=reader))
+
+    assert evaluation.status == "scored"
+    assert usage_of(judge).requests == 2
+
+
+def test_each_stage_opens_alone(server: OpenAIServer) -> None:
+    with open_reader(settings(base_url=server.base_url)) as reader, open_judge(settings(base_url=server.base_url)) as judge:
+        assert (reader.name, judge.name, judge.model) == ("llm", "openai", "m")
+
+
+@pytest.mark.parametrize(
+    ("fields", "words"),
+    [
+        ({"model": None, "api_key": SecretStr("k")}, "STEF_MODEL"),
+        ({"model": " ", "api_key": SecretStr("k")}, "STEF_MODEL"),
+        ({}, r"STEF_API_KEY or OPENAI_API_KEY"),
+        ({"base_url": "http://10.0.0.5:8000/v1"}, "STEF_API_KEY"),
+        ({"base_url": "localhost:8000/v1"}, "STEF_BASE_URL"),
+        ({"base_url": "http://localhost:8000/v1/chat/completions"}, "leave that part out"),
+    ],
+)
+def test_a_setting_that_is_missing_or_wrong_is_named(fields: dict[str, Any], words: str) -> None:
+    with pytest.raises(RuleError, match=words):
+        check_settings(settings(**fields))
+    with pytest.raises(RuleError, match=words), open_stages(settings(**fields)):
+        pass
+
+
+def test_an_endpoint_on_this_machine_needs_no_key(server: OpenAIServer) -> None:
+    with open_judge(settings(base_url=server.base_url)) as judge:
+        list(evaluate_many(rows(1), judge=judge))
+
+    assert set(server.keys) == {"none"}
+
+
+@pytest.mark.parametrize("host", ["localhost", "127.0.0.1", "127.1.2.3", "[::1]", "llm.localhost"])
+def test_names_of_this_machine_are_known(host: str) -> None:
+    check_settings(settings(base_url=f"http://{host}:8000/v1"))
+
+
+def test_the_key_of_the_settings_is_sent(server: OpenAIServer) -> None:
+    with open_judge(settings(base_url=server.base_url, api_key=SecretStr("planted-key"))) as judge:
+        list(evaluate_many(rows(1), judge=judge))
+
+    assert set(server.keys) == {"planted-key"}
+
+
+def test_answers_are_kept_in_the_cache_of_the_settings(server: OpenAIServer, tmp_path: Path) -> None:
+    chosen = settings(base_url=server.base_url, cache=tmp_path / "answers.sqlite")
+    for _ in range(2):
+        with open_stages(chosen) as (reader, judge):
+            list(evaluate_many(rows(3), judge=judge, reader=reader))
+
+    assert server.requests == 6
+
+
+# --- whole rows ---
+
+FAULTS = (error(429, "slow down", retry_after="1"), error(500, "broken"))
+
+
+def faulty(share: float) -> Any:
+    """Faults on a share of requests that depends on the request alone, so that a run can be repeated."""
+
+    def script(body: dict[str, Any], before: int) -> Reply:
+        digest = hashlib.sha256(f"{json.dumps(body, sort_keys=True)}{before}".encode()).digest()
+        chance = random.Random(digest)
+        return chance.choice(FAULTS) if chance.random() < share else model_answer(body)
+
+    return script
+
+
+async def no_sleep(_: float) -> None:
+    pass
+
+
+def score(server: OpenAIServer, cache: Path, records: list[QueryRecord]) -> list[Evaluation]:
+    with (
+        SqliteAnswerCache(cache) as answers,
+        OpenAIChatModel(model="m", api_key="none", base_url=server.base_url, cache=answers, sleep=no_sleep, retries=6) as chat,
+    ):
+        return list(evaluate_many(records, judge=LLMJudge(chat), reader=LLMReader(chat)))
+
+
+def test_every_row_is_scored_once_under_faults_and_a_second_run_asks_nothing(server: OpenAIServer, tmp_path: Path) -> None:
+    server.script = faulty(0.10)
+    records = rows(300)
+
+    first = score(server, tmp_path / "answers.sqlite", records)
+    asked = server.requests
+    second = score(server, tmp_path / "answers.sqlite", records)
+
+    assert [e.query_id for e in first] == [r.query_id for r in records]
+    assert Counter(e.status for e in first) == {"scored": 300}
+    assert server.distinct == 600
+    assert 600 < asked <= 1.35 * 600
+    assert server.requests == asked
+    assert second == first
+
+
+def test_no_failure_ever_becomes_a_verdict(server: OpenAIServer, tmp_path: Path) -> None:
+    bad = {"q3": REFUSAL, "q7": answer("no idea"), "q11": error(500), "q12": error(403)}
+
+    def script(body: dict[str, Any], _: int) -> Reply:
+        if body["response_format"]["json_schema"]["name"] == "verdict":
+            for query_id, reply in bad.items():
+                if f"berth {query_id[1:]}?" in body["messages"][1]["content"]:
+                    return reply
+        return model_answer(body)
+
+    server.script = script
+
+    evaluations = {e.query_id: e for e in score(server, tmp_path / "answers.sqlite", rows(20))}
+
+    unscored = {query_id: e.reason for query_id, e in evaluations.items() if e.status == "unscored"}
+    assert unscored == {"q3": "judge_refused", "q7": "judge_invalid", "q11": "judge_unavailable", "q12": "judge_rejected"}
+    assert all(evaluations[q].score is None for q in bad)
+    assert {e.verdict.grade for q, e in evaluations.items() if q not in bad and e.verdict} == {"correct"}
+
+
+def test_a_question_that_could_not_be_read_leaves_its_row_unscored(server: OpenAIServer, tmp_path: Path) -> None:
+    server.script = lambda body, _: REFUSAL if "berth 2?" in body["messages"][1]["content"] else model_answer(body)
+
+    evaluations = score(server, tmp_path / "answers.sqlite", rows(4))
+
+    assert [(e.status, e.reason) for e in evaluations][2] == ("unscored", "question_reader_refused")
+    assert [e.status for e in evaluations].count("scored") == 3
+
+
+def test_an_answered_part_of_a_broken_run_is_not_paid_for_again(server: OpenAIServer, tmp_path: Path) -> None:
+    server.script = lambda body, _: error(500) if "berth 5?" in body["messages"][1]["content"] else model_answer(body)
+    first = score(server, tmp_path / "answers.sqlite", rows(10))
+    answered = server.requests
+    server.script = model_answer
+
+    second = score(server, tmp_path / "answers.sqlite", rows(10))
+
+    assert [e.status for e in first].count("unscored") == 1
+    assert [e.status for e in second].count("unscored") == 0
+    assert server.requests - answered == 2
+
+
+def test_a_batch_that_reached_nobody_is_left_to_its_task_to_repeat(server: OpenAIServer, tmp_path: Path) -> None:
+    url = server.base_url
+    server.close()
+    chat = OpenAIChatModel(model="m", api_key="none", base_url=url, sleep=no_sleep, retries=1)
+
+    with chat, pytest.raises(TransientError, match="STEF_BASE_URL"):
+        list(evaluate_many(rows(3), judge=LLMJudge(chat, raise_if_down=True)))
+
+
+def test_equal_rows_are_asked_once(server: OpenAIServer, tmp_path: Path) -> None:
+    records = [replace(rows(1)[0], query_id=str(n)) for n in range(10)]
+
+    evaluations = score(server, tmp_path / "answers.sqlite", records)
+
+    assert server.requests == 2
+    assert len({(e.score.phi, e.verdict.tokens_in) for e in evaluations if e.score and e.verdict}) == 1
+
+
+RUN = """
+import sys
+from stef_core.evaluate import evaluate_many
+from tasks.models import open_stages
+from tasks.settings import Settings
+from tests.pipeline.test_models import rows
+chosen = Settings(judge="openai", model="m", base_url=sys.argv[1], cache=sys.argv[2], concurrency=4)
+with open_stages(chosen) as (reader, judge):
+    print(sum(e.status == "scored" for e in evaluate_many(rows(100), judge=judge, reader=reader)))
+"""
+
+
+def test_a_killed_run_pays_again_only_for_what_was_in_flight(server: OpenAIServer, tmp_path: Path) -> None:
+    def slow(body: dict[str, Any], _: int) -> Reply:
+        time.sleep(0.01)
+        return model_answer(body)
+
+    server.script = slow
+    command = [sys.executable, "-c", RUN, server.base_url, str(tmp_path / "answers.sqlite")]
+    root = Path(__file__).parents[2]
+    killed = subprocess.Popen(command, cwd=root, stdout=subprocess.PIPE)
+    deadline = time.monotonic() + 60
+    while server.requests < 90 and time.monotonic() < deadline:
+        time.sleep(0.01)
+    killed.kill()
+    killed.communicate()
+    time.sleep(0.1)  # what was in flight has reached the server
+    before = server.requests
+
+    finished = subprocess.run(command, cwd=root, stdout=subprocess.PIPE, check=True)
+
+    assert 90 <= before < 200
+    assert finished.stdout.strip() == b"100"
+    assert server.distinct == 200
+    assert server.requests <= 200 + 4
