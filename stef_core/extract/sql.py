@@ -1,0 +1,140 @@
+"""The SQL side: one query text to its specification (method.md sections 1, 2 and 7). Deterministic; no schema, no database."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+
+from sqlglot import exp
+
+from stef_core.extract.sql_defects import check_filters
+from stef_core.extract.sql_parse import Parsed, parse
+from stef_core.extract.sql_scope import Reader, open_query
+from stef_core.extract.sql_spec import build_spec, count_queries
+from stef_core.extract.sql_text import Unpacked, too_large, unpack
+from stef_core.records import SqlSpec
+
+# arguments that say how to write, cut or skip, and are no values of the data
+_FORMATTING = tuple(
+    getattr(exp, n)
+    for n in "Limit Offset Fetch Interval TimeToStr ToChar StrToTime StrToDate DateTrunc TimestampTrunc WindowSpec".split()
+    if hasattr(exp, n)
+)
+
+
+def extract_sql(sql: str | None, dialect: str | None = None) -> SqlSpec:
+    """Read one SQL text into its specification.
+
+    Args:
+        sql: The text as the agent wrote it; None and blank text give ``no_sql``.
+        dialect: Name of the dialect, as logs write it; None is ANSI. An unknown name is noted and read as ANSI.
+
+    Returns:
+        The specification. Never raises: `parse_status` says how the text was read, `error` why it could not be. Text that is no
+        single read-only query gives ``not_a_query``; a query that no dialect reads, or that exceeds the limits on length and
+        nesting, gives ``unparseable``.
+
+    Source:
+        method.md sections 1, 2 and 7; canonical form of cases/README.md.
+    """
+    if sql is None or not sql.strip():
+        return SqlSpec(parse_status="no_sql", dialect=dialect, error="there is no SQL", statements=0)
+    large = too_large(sql)
+    if large:
+        return SqlSpec(parse_status="unparseable", dialect=dialect, error=large)
+    unpacked = unpack(sql)
+    if unpacked.error:
+        return SqlSpec(parse_status="not_a_query", dialect=dialect, error=unpacked.error, notes=unpacked.notes)
+    parsed = parse(unpacked.sql, dialect)
+    notes = (*unpacked.notes, *parsed.notes)
+    if parsed.tree is None:
+        count = 0 if parsed.status == "no_sql" else parsed.statements
+        return SqlSpec(
+            parse_status=parsed.status, dialect=parsed.dialect or dialect, statements=count, notes=notes, error=parsed.error
+        )
+    try:
+        return _read(parsed.tree, unpacked, parsed, notes)
+    except RecursionError:
+        return SqlSpec(
+            parse_status="unparseable",
+            dialect=parsed.dialect,
+            notes=notes,
+            error="the SQL is nested more deeply than can be read",
+        )
+    except Exception as error:  # noqa: BLE001 - whatever a log holds, the rest of the day is scored
+        return SqlSpec(
+            parse_status="unparseable",
+            dialect=parsed.dialect,
+            notes=notes,
+            error=f"the query tree could not be read ({type(error).__name__}: {error})"[:300],
+        )
+
+
+def _read(tree: exp.Expr, unpacked: Unpacked, parsed: Parsed, notes: tuple[str, ...]) -> SqlSpec:
+    reader = Reader(dialect=parsed.dialect or "", text=unpacked.sql)
+    relation = open_query(reader, tree)
+    if relation is None:
+        return SqlSpec(
+            parse_status=parsed.status, dialect=parsed.dialect or None, notes=(*notes, "the query reads no table"), one_row=True
+        )
+    spec = build_spec(relation, reader)
+    _check_misspelt(tree, reader)
+    check_filters(spec.filters + spec.join_filters, reader.defect)
+    status = "repaired" if unpacked.repaired and parsed.status == "ok" else parsed.status
+    return replace(
+        spec,
+        parse_status=status,
+        dialect=parsed.dialect or None,
+        tables=tuple(sorted(reader.tables)),
+        columns=tuple(sorted(reader.columns, key=lambda c: (c[0] or "", c[1]))),
+        literals=_literals(tree, reader),
+        subqueries=count_queries(reader),
+        defects=tuple(reader.defects),
+        notes=(*notes, *dict.fromkeys(reader.notes)),
+    )
+
+
+def _literals(tree: exp.Expr, reader: Reader) -> tuple[str, ...]:
+    """Every literal as written, in order of the text, without limits, formats and lengths of time."""
+    out = dict(reader.literals)
+    for node in tree.walk(prune=lambda n: isinstance(n, _FORMATTING) and not isinstance(n.this, exp.Expr)):
+        if isinstance(node, exp.Literal):
+            parent = node.parent
+            if isinstance(parent, _FORMATTING) and not (parent.this is node and not isinstance(parent, exp.Interval)):
+                continue
+            out[str(node.this)] = None
+        elif isinstance(node, exp.National):
+            out[node.name] = None
+    return tuple(out)
+
+
+def _check_misspelt(tree: exp.Expr, reader: Reader) -> None:
+    """``SELECT DISTNCT a`` parses as a column with an alias."""
+    first = tree.expressions[0] if isinstance(tree, exp.Select) and tree.expressions else None
+    if not isinstance(first, exp.Alias) or not isinstance(first.this, exp.Column) or first.this.table:
+        return
+    name = first.this.name
+    if _near(name.lower(), "distinct") and re.search(rf"\bselect\s+{re.escape(name)}\s+(?!as\b)", reader.text, re.I):
+        reader.defect(
+            "misspelt_keyword",
+            "extra_transformation",
+            f"{name} is a misspelt DISTINCT: it is read as a column that does not exist",
+            part=name,
+            fatal=True,
+        )
+
+
+def _near(word: str, keyword: str) -> bool:
+    """Whether one edit, or a swap of neighbours, makes `keyword` of `word`."""
+    if word == keyword or abs(len(word) - len(keyword)) > 1:
+        return False
+    start = 0
+    while start < min(len(word), len(keyword)) and word[start] == keyword[start]:
+        start += 1
+    a, b = word[start:], keyword[start:]
+    return (
+        a[1:] == b
+        or a == b[1:]
+        or a[1:] == b[1:]
+        or (len(a) > 1 and len(b) > 1 and a[0] == b[1] and a[1] == b[0] and a[2:] == b[2:])
+    )
