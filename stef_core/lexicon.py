@@ -229,7 +229,7 @@ def attribute_groups(value: str) -> tuple[str, ...]:
     """The kinds of attribute that a value word belongs to; more than one means that it is ambiguous."""
     low = " ".join(value.casefold().replace("_", " ").split())
     found = VALUE_ATTRIBUTES.get(low)
-    if found is None and " " not in low:
+    if found is None and " " not in low and low.endswith("s"):
         found = VALUE_ATTRIBUTES.get(lemma(low))
     return found or ()
 

@@ -143,9 +143,9 @@ ATTRIBUTES: dict[str, tuple[str, ...]] = {
 }
 
 _VALUE_LISTS: dict[str, str] = {
-    "status": """open, opened, closed, cancelled, canceled, pending, delivered, returned, shipped, active, inactive, completed,
+    "status": """open, closed, cancelled, canceled, pending, delivered, returned, shipped, active, inactive, completed,
         approved, rejected, draft, unpaid, refunded, overdue, suspended, archived, expired, processing, failed, resolved,
-        unresolved, published, unpublished, in progress, on hold, discontinued, reopened, accepted, declined, denied,
+        unresolved, published, unpublished, in progress, on hold, discontinued, accepted, declined, denied,
         dispatched,
         processed, confirmed, unconfirmed, withdrawn, terminated, abandoned, blocked, disputed""",
     "priority": "urgent, critical, high priority, low priority",
@@ -199,6 +199,8 @@ VALUE_SPELLINGS: dict[str, str] = {
     **dict.fromkeys(("f", "w", "woman", "women", "females"), "female"),
     **dict.fromkeys(("yes", "y", "t"), "true"),
     **dict.fromkeys(("no", "n"), "false"),
+    **{"asian": "asia", "european": "europe", "african": "africa", "north american": "north america"},
+    **{"south american": "south america"},
     "canceled": "cancelled",
     "grey": "gray",
     "colour": "color",

@@ -155,6 +155,8 @@ def _from_month(tokens: list[Token], i: int) -> tuple[Period | None, int]:
         last = calendar.monthrange(year, month)[1]
         mention = f"{year}-{month:02d}"
         return Period("month", f"{mention}-01", f"{mention}-{last:02d}", number=month, mention=mention), j + used - i
+    if i + 1 < len(tokens) and tokens[i + 1].kind == "w" and tokens[i + 1].capital:
+        return None, 0  # "September Meeting" is a name
     if _low(tokens, i - 1) in ("in", "during", "of", "since", "before", "after", "every", "for", "until"):
         return Period("month_of_year", number=month), 1
     return None, 0

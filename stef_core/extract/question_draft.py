@@ -27,6 +27,7 @@ _PARTICIPLES = word_set(
     """born made held taken given written sold bought paid won lost built led flown known spent taught worn sung left met sent
     shown seen chosen begun run driven gone earned got gotten broken kept"""
 )
+_NOUN_LEADS = word_set("average total mean the maximum minimum highest lowest of per with a an whose their its")
 _NOT_NAMES = word_set("id name title number date year code type amount total price color status")
 
 

@@ -6,10 +6,12 @@ from dataclasses import replace
 
 from stef_core.extract.question_dates import Period, between_periods, date_column, period_filters
 from stef_core.extract.question_draft import Draft, Found
+from stef_core.extract.question_tokens import Token
 from stef_core.lexicon import attribute_groups, attribute_of
 from stef_core.records import AllOf, AnyOf, Column, Condition, Filter
 from stef_core.vocabulary import ENTITY_NOUNS, STOP_WORDS, SURE_VALUE_NOUNS, VALUE_NOUNS, word_set
 
+_VALUED = word_set("name title id type value code status label category word text surname")
 _NAMED = frozenset(("named", "called", "titled", "entitled", "nicknamed", "labeled", "labelled", "tagged"))
 _PLACE = word_set("in from of to at within outside into on by for with under than through")
 _BE = word_set("is are was were be been being remain remains still currently as became")
@@ -38,7 +40,7 @@ _LIKE = {
     ("ends", "with"): "%{}", ("end", "with"): "%{}", ("ending", "with"): "%{}", ("ends", "in"): "%{}", ("end", "in"): "%{}",
     ("ending", "in"): "%{}",
 }  # fmt: skip
-_LIKE_LINKS = word_set("the a an word words letter letters string phrase substring character prefix")
+_LIKE_LINKS = word_set("the a an word words letter letters string phrase substring character prefix text keyword term")
 _DIRECTIONS = {
     "before": "before", "after": "after", "since": "since", "until": "until", "till": "until", "through": "until",
     "from": "in", "by": "until",
@@ -124,7 +126,7 @@ def _date(draft: Draft, i: int, period: Period) -> int:
     word = draft.low(lead - 1)
     after = i + 1
     column = _date_column(draft, lead - 1 if word in _DIRECTIONS or word in _PLACE or word in ("during", "between") else lead)
-    text_start = max(0, lead - 1)
+    text_start = lead - 1 if word in _DIRECTIONS or word in _PLACE or word in ("during", "between") else lead
     if draft.low(after) in ("and", "to", "until", "through", "till", "-", "–") and draft.kind(_past(draft, after + 1)) == "d":
         end = _past(draft, after + 1)
         other = draft.tokens[end].value
@@ -142,7 +144,9 @@ def _date(draft: Draft, i: int, period: Period) -> int:
         or draft.matches(after, ("and", "later"))
     ):
         direction, after = "since", after + (1 if draft.low(after).startswith("onward") else 2)
-    elif draft.matches(after, ("or", "earlier")) or draft.matches(after, ("or", "before")):
+    elif draft.matches(after, ("or", "earlier")) or (
+        draft.matches(after, ("or", "before")) and draft.kind(_past(draft, after + 2)) != "d"
+    ):
         direction, after = "until", after + 2
     elif word == "than" and draft.low(lead - 2) in ("later", "earlier"):
         direction, text_start = ("after" if draft.low(lead - 2) == "later" else "before"), lead - 2
@@ -173,7 +177,7 @@ def _date_column(draft: Draft, i: int) -> str:
         low, base = draft.low(j), draft.lemma(j)
         if draft.kind(j) == "p" and low in (".", ";", "?"):
             break
-        if base in ("date", "birthday", "time", "datetime", "timestamp") and draft.kind(j) == "w":
+        if base in ("date", "birthday", "time", "datetime", "timestamp", "year") and draft.kind(j) == "w":
             start, end = draft.phrase_before(j + 1)
             return draft.column(start, end) or base
         if draft.low(j) == "up" and draft.lemma(j - 1) == "sign":
@@ -211,6 +215,9 @@ def read_quoted(draft: Draft) -> None:
         pattern = _pattern(draft, i)
         negated = negation_before(draft, pattern[1] if pattern else i)
         column, start, end, sure = _quoted_column(draft, pattern[1] if pattern else i, i)
+        inside = _inside(draft, i)
+        if pattern is None and inside is not None:
+            pattern, column, end = ("%{}%", start), inside[0], inside[1]
         if pattern:
             made = pattern[0].format(value) if "%" not in value else value
             draft.add(start, end, Filter(column=column, op="not_like" if negated else "like", value=made), negated=negated)
@@ -218,6 +225,18 @@ def read_quoted(draft: Draft) -> None:
             draft.add(
                 start, end, Filter(column=column, op="!=" if negated else "=", value=value, certain=sure), negated=negated
             )
+
+
+def _inside(draft: Draft, i: int) -> tuple[Column, int] | None:
+    """``'Hey' in its title`` after "the word": the column that a string is part of."""
+    if (
+        draft.low(i - 1) not in _LIKE_LINKS
+        or draft.low(i + 1) != "in"
+        or draft.low(i + 2) not in ("its", "their", "the", "his", "her")
+    ):
+        return None
+    first, last = draft.phrase_after(i + 2)
+    return (draft.column(first, last), last) if last > first else None
 
 
 def _pattern(draft: Draft, i: int) -> tuple[str, int] | None:
@@ -240,13 +259,20 @@ def _quoted_column(draft: Draft, start: int, i: int) -> tuple[Column | None, int
     first, last = draft.phrase_before(j)
     if last > first:
         noun = draft.lemma(last - 1)
-        if noun in ENTITY_NOUNS and noun not in VALUE_NOUNS:
-            return None, start, i + 1, True
+        of = "of" in (draft.low(k) for k in range(j, start))
+        if (noun in ENTITY_NOUNS and noun not in VALUE_NOUNS) or (of and noun not in _VALUED):
+            return None, start, i + 1, not _is_person(draft.tokens[i])
         return draft.column(first, last), first, i + 1, True
     first, last = draft.phrase_after(i + 1)
     if last > first and first == i + 1 and draft.lemma(last - 1) in VALUE_NOUNS:
         return draft.column(first, last), start, last, True
-    return None, start, i + 1, True
+    return None, start, i + 1, not _is_person(draft.tokens[i])
+
+
+def _is_person(token: Token) -> bool:
+    """Two or three capitalised words: a person perhaps, whose name is stored in parts."""
+    parts = str(token.value).split()
+    return 2 <= len(parts) <= 3 and all(p[:1].isupper() and p.isalpha() for p in parts)
 
 
 def read_names(draft: Draft, protected: frozenset[str] = frozenset()) -> None:
@@ -258,7 +284,7 @@ def read_names(draft: Draft, protected: frozenset[str] = frozenset()) -> None:
             i += 1
             continue
         pattern = _pattern(draft, i)
-        if pattern and (token.code or token.capital or len(token.text) <= 3):
+        if pattern and token.low not in STOP_WORDS | _LIKE_LINKS and (token.code or token.capital or len(token.text) <= 2):
             column, start, end, _ = _quoted_column(draft, pattern[1], i)
             draft.add(start, end, Filter(column=column, op="like", value=pattern[0].format(token.low)))
             i = end
@@ -357,6 +383,8 @@ def _name(draft: Draft, start: int, end: int) -> None:
     ):
         link -= 1
     first, last = draft.phrase_before(link)
+    if last > first and draft.low(first - 1) in ("what", "which") and link < start:
+        last = first  # "what region is Kabul in": the noun is asked for, not set
     if last > first and draft.lemma(last - 1) in VALUE_NOUNS and draft.low(last - 1) == draft.lemma(last - 1):
         if (
             draft.low(link) in ("of", "the")
@@ -477,6 +505,8 @@ def _value_before(draft: Draft, i: int) -> bool:
         or (led and determined and draft.low(lead) not in ("of", "for", "with", "to"))
         or (led and draft.low(lead) in ("in", "on"))
     )
+    if not known and all(t.text.isupper() and len(t.text) <= 3 and not t.code for t in value_tokens):
+        return False  # "the TV channel" is one noun
     if not known and not sure and not any(t.capital for t in value_tokens):
         return False
     value = text_value(" ".join(t.text for t in value_tokens))
@@ -517,7 +547,7 @@ def read_adjectives(draft: Draft) -> None:
         place = _placed(draft, i, group)
         if place is None:
             continue
-        sure = len(groups) == 1 and place
+        sure = len(groups) == 1 and place and not draft.ratio  # a share counts the value, it need not filter by it
         if group == "gender" and token.low in ("men", "women", "man", "woman", "males", "females"):
             sure = False
         column: Column | None = attribute_of(token.low)[0] if len(groups) == 1 or group == "colour" else None

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 from stef_core.extract.question_dates import UNITS as TIME_UNITS
 from stef_core.extract.question_draft import Draft
 from stef_core.records import Column, Filter, ScalarQuery
@@ -40,12 +42,13 @@ _MORE = word_set("more above higher over older later up greater longer larger be
 _FEWER = word_set("less fewer below lower under younger earlier smaller shorter down")
 _VERB_COLUMNS = {
     "earn": "salary", "cost": "price", "weigh": "weight", "last": "duration", "spend": "amount", "score": "score", "pay": "amount",
-    "live": "population", "price": "price", "worth": "amount", "value": "amount", "rate": "rating", "sell": "price",
+    "live": "population", "price": "price", "worth": "amount", "value": "amount", "rate": "rating",
 }  # fmt: skip
 _MONEY_ROWS = word_set("order invoice sale payment transaction purchase donation deal booking")
 _LINKS = word_set("is are was were of value being be as that which has a the had been")
 _AGGREGATES = {"average": "avg", "mean": "avg", "total": "sum", "maximum": "max", "minimum": "min", "avg": "avg"}
 _HAVE = word_set("have has had with having of owns own possess possesses containing contain")
+_SPAN = re.compile(r"(\d{1,9})[-–](\d{1,9})")
 _TIMES = {"once": 1, "twice": 2, "thrice": 3}
 _NUMBER_LINKS = word_set("is are was were = of equals : being number no # as to")
 
@@ -112,6 +115,15 @@ def _comparison(draft: Draft, i: int) -> int:
         draft.add(start, j + 1, Filter(column=f"{draft.lemma(start)}_count", op=op, value=_TIMES[draft.low(j)]))
         return j + 1
     value = _figure(draft, j)
+    if (
+        value is None
+        and draft.kind(j) == "w"
+        and _figure(draft, j + 1) is not None
+        and draft.low(j) == draft.lemma(j)
+        and draft.is_noun(j)
+    ):
+        draft.add(i, j + 2, Filter(column=draft.lemma(j), op=op, value=_figure(draft, j + 1)))  # "above age 20"
+        return j + 2
     if value is None:
         return _against_aggregate(draft, i, j, op, phrase)
     if op == "=" and draft.low(i) == "exactly" and draft.lemma(j + 1) in ENTITY_NOUNS and draft.low(i - 1) not in _HAVE:
@@ -122,8 +134,13 @@ def _comparison(draft: Draft, i: int) -> int:
     k = j + 1
     if draft.low(k) == "%":
         k += 1
+    relative = draft.low(k) == "of" and draft.low(k + 1) in ("the", "all", "its", "their")  # "80% of the average"
     start, column, agg, tail = _subject(draft, i, k, _ADJECTIVES.get(phrase[0], ""))
-    draft.add(start, tail, Filter(column=column, op=op, value=value, agg=agg, table=_entity_of(draft, k) if agg else None))
+    draft.add(
+        start,
+        tail,
+        Filter(column=column, op=op, value=value, agg=agg, table=_entity_of(draft, k) if agg else None, certain=not relative),
+    )
     return tail
 
 
@@ -245,6 +262,13 @@ def read_figures(draft: Draft) -> None:
             continue
         if token.kind == "n" and token.spelled and draft.low(i - 1) not in ("is", "=", "equals"):
             continue
+        span = _SPAN.fullmatch(token.low) if token.kind == "w" else None
+        if span is not None:
+            first, last = draft.phrase_before(i)
+            if last > first:
+                bounds = (int(span[1]), int(span[2]))
+                draft.add(first, i + 1, Filter(column=draft.column(first, last), op="between", value=bounds, certain=False))
+            continue
         value = token.value if token.kind == "n" else token.low
         _equality(draft, i, value)  # type: ignore[arg-type]
 
@@ -252,6 +276,11 @@ def read_figures(draft: Draft) -> None:
 def _equality(draft: Draft, i: int, value: str | int | float) -> None:
     token = draft.tokens[i]
     j = i
+    lead = i - 1 - (draft.low(i - 1) == "either")
+    other = draft.low(i - 1) in ("or", "and") and draft.found and draft.found[-1].end == i - 1
+    if draft.low(lead) == "aged" or (other and _column_of(draft) == "age"):
+        draft.add(lead if draft.low(lead) == "aged" else i, i + 1, Filter(column="age", op="=", value=value))
+        return
     while j > 0 and draft.low(j - 1) in _NUMBER_LINKS and i - j < 3:
         j -= 1
     first, last = draft.phrase_before(j)
@@ -261,6 +290,9 @@ def _equality(draft: Draft, i: int, value: str | int | float) -> None:
         noun = draft.lemma(last - 1)
         linked = j < i
         plural = draft.low(last - 1) != noun
+        if token.kind == "w" and linked and draft.low(j) == "of":
+            draft.add(i, i + 1, Filter(column=None, op=op, value=value, certain=False))  # "the name of the AB_1 members"
+            return
         if draft.low(i - 1) in ("to",) or (linked and draft.low(j) in ("of", "to") and plural and not token.code):
             return
         if noun in ENTITY_NOUNS and noun not in VALUE_NOUNS:
@@ -280,6 +312,11 @@ def _equality(draft: Draft, i: int, value: str | int | float) -> None:
     counted = _counted(draft, i + 1)
     if counted is not None and (draft.low(i - 1) in _HAVE or counted[0] in MEASURE_NOUNS) and counted[0] not in TIME_UNITS:
         draft.add(i, i + 1, Filter(column=counted[0], op=op, value=value, certain=False))
+
+
+def _column_of(draft: Draft) -> Column | None:
+    condition = draft.found[-1].condition
+    return condition.column if isinstance(condition, Filter) else None
 
 
 def ratio_words(draft: Draft) -> bool:

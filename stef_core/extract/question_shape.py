@@ -414,6 +414,8 @@ def _is_value(draft: Draft, i: int, last: int, noun: str, column: str) -> bool:
     while j > 0 and draft.low(j - 1) in ("the", "a", "both"):
         j -= 1
     before = draft.low(j - 1)
+    if draft.low(i) in ("maximum", "minimum", "max", "min") and before not in ("with", "has", "have", "had", "whose", "of"):
+        return True
     if noun in ENTITY_NOUNS and column:
         return False
     if noun in ENTITY_NOUNS and noun not in (
@@ -586,6 +588,8 @@ def _measure(draft: Draft, first: int, last: int) -> tuple[Column, int]:
     """The column of a measure: "order amount" → amount, "stay in days" → stay_days, "revenue" → revenue."""
     if draft.low(last) == "in" and draft.lemma(last + 1) in TIME_UNITS and draft.low(last + 1) != draft.lemma(last + 1):
         return f"{draft.column(first, last)}_{draft.low(last + 1)}", last + 2
+    if draft.low(last) == "per" and draft.low(last + 1) in ("gallon", "capita", "hour", "minute", "second", "liter", "litre"):
+        return f"{draft.text(first, last).lower().replace(' ', '_')}_per_{draft.low(last + 1)}", last + 2
     words = [draft.low(k) for k in range(first, last)]
     if len(words) == 2 and words[1] in ("days", "hours", "minutes", "months", "years"):
         return "_".join(words), last
@@ -634,7 +638,9 @@ def read_outputs(draft: Draft) -> None:
             continue
         break
     follows = draft.low(i)
-    if draft.low(0) in ("which", "what", "whose") and items:
+    if (
+        draft.low(0) in ("which", "whose") or (draft.low(0) == "what" and draft.low(1) not in ("is", "are", "was", "were"))
+    ) and items:
         _which(draft, items)
         return
     of = follows in ("of", "for") or (follows in ("in", "from", "with") and len(items) > 1)
@@ -648,6 +654,10 @@ def read_outputs(draft: Draft) -> None:
             draft.projections.append(column)
             if owner in _ATTRIBUTES and last - first > 1 and draft.lemma(first) in ENTITY_NOUNS:
                 draft.target = draft.target or draft.lemma(first)
+    if draft.projections and str(draft.projections[-1]).endswith("_name"):
+        draft.projections = [
+            f"{p}_name" if p in ("first", "middle", "last", "given", "family") else p for p in draft.projections
+        ]
     if of and draft.target is None:
         first, last = draft.phrase_after(i + 1)
         if last > first:
@@ -674,6 +684,8 @@ def _command_end(draft: Draft) -> int:
     skip = COMMANDS | _PRONOUNS | {"please", "can", "could", "you", "what", "is", "are", "were", "was", "what's", "which", "out", "i", "would",
                                    "to", "want", "down", "in", "the", "all", "for"}  # fmt: skip
     while i < len(draft.tokens) and draft.kind(i) == "w" and draft.low(i) in skip:
+        if i > 0 and draft.low(i) in ("name", "count", "state", "rank", "point"):
+            break
         i += 1
     return i
 

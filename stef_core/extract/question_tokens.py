@@ -19,6 +19,7 @@ _TOKEN = re.compile(
     | (?P<p><=|>=|!=|<>|[^\s\w])""",
     re.VERBOSE,
 )
+_NUMERO = re.compile(r"\b[Nn][or]\.\s*(?=\d)")
 _FIGURE = re.compile(r"([-−]?)[$€£]?([\d,]+(?:\.\d+)?)(%|st|nd|rd|th|k|K|M|bn)?$")
 _SCALE = {"k": 1_000, "K": 1_000, "M": 1_000_000, "bn": 1_000_000_000}
 _BIG = {"hundred": 100, "thousand": 1_000, "million": 1_000_000, "billion": 1_000_000_000}
@@ -42,7 +43,7 @@ class Token:
 def tokenize(text: str) -> list[Token]:
     """Split a text into tokens; number words and figures both become numbers."""
     out: list[Token] = []
-    for match in _TOKEN.finditer(text):
+    for match in _TOKEN.finditer(_NUMERO.sub("number ", text)):
         kind, piece = match.lastgroup or "p", match.group()
         if kind == "n":
             out.append(_number(piece))
