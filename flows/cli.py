@@ -347,8 +347,9 @@ def _show_scores(
     from flows.terminal import agent_table, alerts_table, run_table
 
     console = _console()
+    means = _mean_by_day(agents)
     if runs:
-        console.print(run_table(runs))
+        console.print(run_table([run | {"mean_phi": means.get(run["dt"])} for run in runs]))
     for note in dict.fromkeys(note for run in runs for note in json.loads(run["notes"] or "[]")):
         console.print(f"· {note}", highlight=False, markup=False)
     if agents is not None and alerts is not None:
@@ -358,6 +359,17 @@ def _show_scores(
         console.print(alerts_table(alerts))
         for row in alerts.filter(alerts["app_id"] == "*").iter_rows(named=True):
             _show_causes(console, row)
+
+
+def _mean_by_day(agents: pl.DataFrame | None) -> dict[dt.date, float]:
+    """Mean Φ of all scored rows of a day."""
+    if agents is None:
+        return {}
+    import polars as pl
+
+    whole = agents.filter((pl.col("app_id") == "*") & (pl.col("scored") > 0))
+    means = whole.group_by("dt").agg((pl.col("mean_phi") * pl.col("scored")).sum() / pl.col("scored").sum())
+    return dict(means.iter_rows())
 
 
 def _show_causes(console: Console, alert: dict[str, Any]) -> None:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import datetime as dt
+import logging
 import math
+import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import lru_cache
@@ -178,9 +180,8 @@ def gate_output(log: pl.DataFrame, staged: Mapping[str, pl.DataFrame], day: dt.d
 @lru_cache(maxsize=1)
 def _batches() -> Any:
     """One context and one in-memory source a process; it asks no network and draws no progress bars."""
-    import os
-
     os.environ.setdefault("GX_ANALYTICS_ENABLED", "false")
+    logging.getLogger("great_expectations").setLevel(logging.WARNING)
     import great_expectations as gx
     from great_expectations.data_context.types.base import ProgressBarsConfig
 

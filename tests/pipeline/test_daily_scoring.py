@@ -1,0 +1,371 @@
+"""The daily flow from the command line down: what is published, what is refused, and in which words."""
+
+from __future__ import annotations
+
+import datetime as dt
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import pyarrow as pa
+import pytest
+
+from flows import cli
+from stef_core.frames import AGENT_DAILY, QUERY_SCORES
+from tasks.warehouse import connect
+from tests.logs import DAY, NOON, table, write
+
+pytestmark = pytest.mark.usefixtures("prefect_server")
+NEXT = DAY + dt.timedelta(days=1)
+ROWS = 40  # one unscored row of an agent leaves its coverage at 0.975
+PER_RUN = ("run_id", "scored_at")
+
+
+class House:
+    """A query log, a warehouse and the command line over them, in a folder of their own."""
+
+    def __init__(self, root: Path, capsys: pytest.CaptureFixture[str]) -> None:
+        self.root, self.logs, self.capsys = root, root / "logs", capsys
+        self.url = f"duckdb:///{root / 'w.duckdb'}"
+
+    def score(self, *arguments: str, date: dt.date = DAY) -> tuple[int, str, str]:
+        """Exit code, stdout and stderr of ``stef score``."""
+        given = ["--logs", str(self.logs), "--date", str(date), "--warehouse", self.url, *arguments]
+        code = cli.run(["score", *given])
+        out, err = self.capsys.readouterr()
+        return code, out, err
+
+    def refused(self, *arguments: str, code: int) -> str:
+        """The one line that a refused run leaves on stderr."""
+        got, out, err = self.score("--quiet", *arguments)
+        errors = [line for line in err.splitlines() if line.startswith("error: ")]
+        assert got == code, (got, out, err)
+        assert len(errors) == len(err.splitlines()) == 1, err
+        return errors[0].removeprefix("error: ")
+
+    def read(self, name: str) -> pl.DataFrame:
+        with connect(self.url, read_only=True) as store:
+            return store.read(name)
+
+    def staged(self, run_id: str) -> pl.DataFrame:
+        with connect(self.url, read_only=True) as store:
+            return store.staged("query_scores", run_id)
+
+    def tables(self) -> dict[str, pl.DataFrame]:
+        """Everything published, without what differs from run to run."""
+        names = ("query_scores", "query_findings", "agent_daily", "agent_alerts")
+        return {name: (frame := self.read(name)).drop(set(PER_RUN) & set(frame.columns)) for name in names}
+
+
+@pytest.fixture
+def house(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> House:
+    monkeypatch.chdir(tmp_path)
+    return House(tmp_path, capsys)
+
+
+def day_of(rows: int = ROWS, /, *, day: dt.date = DAY, **columns: Any) -> pa.Table:
+    moment = dt.datetime.combine(day, dt.time(12), dt.UTC)
+    return table(rows, asked_at=pa.array([moment] * rows, pa.timestamp("us", "UTC")), **columns)
+
+
+def test_a_day_is_published_whole(house: House) -> None:
+    write(house.logs, day_of(user_feedback=[True] * ROWS, session=["s"] * ROWS))
+
+    code, out, _ = house.score()
+
+    assert code == 0
+    scores, (run,) = house.read("query_scores"), house.read("scoring_runs").to_dicts()
+    assert scores.schema == QUERY_SCORES
+    assert sorted(scores["query_id"]) == sorted(f"q{i}" for i in range(ROWS))
+    assert scores["status"].unique().to_list() == ["scored"]
+    assert json.loads(scores["extra"][0]) == {"session": "s"}
+    assert (run["outcome"], run["rows_in"], run["rows_scored"], run["rows_unscored"]) == ("published", ROWS, ROWS, 0)
+    assert {gate["gate"] for gate in json.loads(run["gates"])} >= {"query_log", "scores", "agent_daily"}
+    assert json.loads(run["files"])[0]["path"].endswith("part-0.parquet")
+    daily = house.read("agent_daily")
+    assert daily.schema == AGENT_DAILY
+    assert daily.filter(pl.col("app_id") == "*").select("agent_id", "rows", "coverage").rows() == [("clerk", ROWS, 1.0)]
+    assert "clerk" in out
+    assert max(map(len, out.splitlines())) <= 100
+
+
+def test_scoring_a_day_twice_leaves_identical_tables(house: House) -> None:
+    questions = [f"How many orders are there in {1990 + i}?" for i in range(ROWS)]
+    answers = [f"SELECT COUNT(*) FROM orders WHERE year = {1990 + i % 7}" for i in range(ROWS)]
+    write(house.logs, day_of(user_question=questions, generated_sql=answers))
+    house.score()
+    first = house.tables()
+
+    house.score()
+
+    second = house.tables()
+    for name, frame in first.items():
+        assert frame.equals(second[name]), name
+    assert house.read("scoring_runs").height == 2
+
+
+def test_batches_of_any_size_give_the_same_tables(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
+    write(house.logs, day_of(generated_sql=[f"SELECT {i} FROM t" for i in range(ROWS)]))
+    house.score()
+    whole = house.tables()
+    monkeypatch.setenv("STEF_BATCH_SIZE", "7")
+
+    house.score()
+
+    assert all(frame.equals(whole[name]) for name, frame in house.tables().items())
+
+
+def test_absent_partition_is_refused_and_nothing_is_published(house: House) -> None:
+    write(house.logs, day_of(day=NEXT), day=NEXT)
+
+    message = house.refused(code=2)
+
+    assert message == f"{house.logs}/dt=2026-03-02: no such partition; partitions there: 2026-03-03 to 2026-03-03"
+    assert house.read("query_scores").is_empty()
+    assert house.read("scoring_runs").select("outcome", "message").rows() == [("failed", message)]
+
+
+def test_file_cut_in_half_is_refused_and_what_was_published_stays(house: House) -> None:
+    file = write(house.logs, day_of()) / "part-0.parquet"
+    house.score()
+    before = house.tables()
+    file.write_bytes(file.read_bytes()[: file.stat().st_size // 2])
+
+    message = house.refused(code=2)
+
+    assert message.startswith(f"{file}: no readable Parquet file")
+    assert all(frame.equals(before[name]) for name, frame in house.tables().items())
+
+
+def test_missing_required_column_is_refused(house: House) -> None:
+    file = write(house.logs, day_of(generated_sql=None)) / "part-0.parquet"
+
+    assert house.refused(code=2).startswith(f"{file}: column generated_sql is missing")
+    assert house.read("query_scores").is_empty()
+
+
+def test_null_question_leaves_its_row_unscored_with_the_reason_and_the_day_goes_on(house: House) -> None:
+    write(house.logs, day_of(user_question=[None] + ["How many orders are there?"] * (ROWS - 1)))
+
+    code, _, _ = house.score()
+
+    assert code == 0
+    unscored = house.read("query_scores").filter(pl.col("status") == "unscored")
+    assert unscored.select("query_id", "reason", "phi").rows() == [("q0", "question_missing", None)]
+    assert house.read("query_scores").height == ROWS
+
+
+def test_unknown_application_gets_default_rules_and_is_reported_once(house: House) -> None:
+    write(house.logs, day_of(app_id=["shop", "crm"] * (ROWS // 2)))
+
+    code, out, _ = house.score()
+
+    note = "default rules were used for applications without rules of their own (rows): crm (20), shop (20)"
+    assert code == 0
+    assert json.loads(house.read("scoring_runs")["notes"][0]) == [note]
+    assert " ".join(out.split()).count(note) == 1
+    assert house.read("query_scores")["rules_app"].unique().to_list() == ["default"]
+
+
+def test_rules_of_an_application_are_used_for_its_rows(house: House) -> None:
+    write(house.logs, day_of(app_id=["shop", None] * (ROWS // 2)))
+    rules = house.root / "rules"
+    rules.mkdir()
+    (rules / "shop.json").write_text('{"app_id": "shop", "safety_limit_min": 50}')
+
+    house.score("--rules", str(rules))
+
+    scores = house.read("query_scores")
+    assert sorted(scores.select("app_id", "rules_app").unique().rows()) == [("default", "default"), ("shop", "shop")]
+    assert json.loads(house.read("scoring_runs")["notes"][0]) == []
+
+
+def test_rules_with_an_unknown_key_stop_before_anything_is_written(house: House) -> None:
+    write(house.logs, day_of())
+    rules = house.root / "rules"
+    rules.mkdir()
+    (rules / "shop.json").write_text('{"app_id": "shop", "benign_filter": []}')
+
+    message = house.refused("--rules", str(rules), code=2)
+
+    assert message.startswith(f"{rules / 'shop.json'}: benign_filter: unknown key; known keys: ")
+    assert not (house.root / "w.duckdb").exists()
+
+
+def test_warehouse_held_by_another_process_is_told_in_words(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
+    write(house.logs, day_of())
+    house.score()
+    before = house.tables()
+    monkeypatch.setenv("STEF_WAREHOUSE_WAIT_S", "0.3")
+    hold = "import duckdb, sys; c = duckdb.connect(sys.argv[1]); print('held', flush=True); sys.stdin.read()"
+    arguments = [sys.executable, "-c", hold, str(house.root / "w.duckdb")]
+    with subprocess.Popen(arguments, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as holder:
+        assert holder.stdout is not None
+        holder.stdout.readline()
+
+        message = house.refused(code=3)
+
+        holder.communicate()
+    assert "w.duckdb" in message
+    assert all(frame.equals(before[name]) for name, frame in house.tables().items())
+
+
+def test_a_day_of_sql_that_is_not_sql_is_scored_zero(house: House) -> None:
+    said = ["Sorry, I cannot answer that.", "DROP TABLE orders", "", None]
+    write(house.logs, day_of(generated_sql=said * (ROWS // 4)))
+
+    code, _, _ = house.score()
+
+    scores = house.read("query_scores")
+    assert code == 0
+    assert scores.select("status", "verdict", "phi", "band").unique().rows() == [("scored", "incorrect", 0.0, "poor")]
+    assert scores.height == ROWS
+
+
+def test_repeated_query_ids_are_reported_and_counted(house: House) -> None:
+    write(house.logs, day_of(query_id=["a", "a", *(f"q{i}" for i in range(2, ROWS))]))
+
+    house.score()
+
+    (run,) = house.read("scoring_runs").to_dicts()
+    assert (run["rows_in"], run["duplicates"]) == (ROWS - 1, 1)
+    assert "1 rows repeat a query_id; the first of each was kept: a" in json.loads(run["notes"])
+
+
+def test_row_asked_on_another_day_is_kept_and_reported(house: House) -> None:
+    moments = [NOON] * (ROWS - 1) + [NOON + dt.timedelta(days=3)]
+    write(house.logs, table(ROWS, asked_at=pa.array(moments, pa.timestamp("us", "UTC"))))
+
+    code, _, _ = house.score()
+
+    (run,) = house.read("scoring_runs").to_dicts()
+    assert (code, run["out_of_day"], house.read("query_scores").height) == (0, 1, ROWS)
+    (warning,) = [f for gate in json.loads(run["gates"]) for f in gate["failures"]]
+    assert (warning["severity"], warning["column"]) == ("warning", "asked_at")
+
+
+def test_null_query_id_fails_the_gate_and_names_file_and_rows(house: House) -> None:
+    file = write(house.logs, day_of(query_id=[None, None, *(f"q{i}" for i in range(2, ROWS))])) / "part-0.parquet"
+
+    message = house.refused(code=1)
+
+    assert message.startswith("gate query_log: query_id of agent clerk on 2026-03-02 is null")
+    assert message.endswith(f"{file}: query_id is null in 2 of {ROWS} rows")
+
+
+def declining(house: House, *, declined: int) -> list[str]:
+    """A day in which the agent declines to answer some questions, under rules that leave those unscored."""
+    write(house.logs, day_of(generated_sql=[None] * declined + ["SELECT 1 FROM orders"] * (ROWS - declined)))
+    rules = house.root / "rules"
+    rules.mkdir(exist_ok=True)
+    (rules / "shop.json").write_text('{"app_id": "shop", "no_sql": "exclude"}')
+    return ["--rules", str(rules)]
+
+
+def test_failed_gate_publishes_nothing_and_keeps_the_staged_rows(house: House) -> None:
+    write(house.logs, day_of())
+    house.score()
+    before = house.tables()
+    arguments = declining(house, declined=4)
+
+    message = house.refused(*arguments, code=1)
+
+    assert message == (
+        "gate scores: coverage of agent clerk on 2026-03-02 is 0.9, required at least 0.95"
+        " (ExpectColumnValuesToBeBetween coverage)"
+    )
+    assert all(frame.equals(before[name]) for name, frame in house.tables().items())
+    (run,) = house.read("scoring_runs").filter(pl.col("outcome") != "published").to_dicts()
+    assert (run["outcome"], run["message"], run["rows_unscored"]) == ("gate_failed", message, 4)
+    assert house.staged(run["run_id"]).filter(pl.col("reason") == "declined").height == 4
+
+
+def test_coverage_that_is_required_can_be_set(house: House) -> None:
+    arguments = declining(house, declined=4)
+
+    code, _, _ = house.score("--coverage-min", "0.9", *arguments)
+
+    assert (code, house.read("query_scores").height) == (0, ROWS)
+
+
+def test_a_day_that_fails_does_not_stop_the_days_after_it(house: House) -> None:
+    last = DAY + dt.timedelta(days=2)
+    for day in (DAY, last):
+        write(house.logs, day_of(day=day), day=day)
+
+    code, out, err = house.score("--to", str(last))
+
+    assert code == 2
+    assert f"1 of 3 days failed: {NEXT}: {house.logs}/dt={NEXT}: no such partition" in err
+    assert house.read("query_scores")["dt"].unique().sort().to_list() == [DAY, last]
+    assert house.read("scoring_runs").sort("dt")["outcome"].to_list() == ["published", "failed", "published"]
+    assert "published" in out
+
+
+def test_endpoint_that_does_not_answer_exits_3_and_publishes_nothing(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
+    from tasks.extract import extract_batch
+    from tasks.judge import judge_batch
+
+    write(house.logs, day_of(2))
+    monkeypatch.setenv("STEF_BASE_URL", "http://127.0.0.1:9/v1")
+    monkeypatch.setenv("STEF_TIMEOUT_S", "0.2")
+    for task in (extract_batch, judge_batch):
+        monkeypatch.setattr(task, "retry_delay_seconds", [0.0, 0.0, 0.0])
+    monkeypatch.setattr("stef_core.llm.BACKOFF_S", 0.001)
+
+    message = house.refused("--judge", "openai", "--model", "m", code=3)
+
+    assert message == "the endpoint answered for none of 2 rows; see that STEF_BASE_URL is up and run the day again"
+    assert house.read("query_scores").is_empty()
+
+
+def test_judge_without_a_model_is_told_before_anything_is_written(house: House) -> None:
+    write(house.logs, day_of())
+
+    assert "STEF_MODEL" in house.refused("--judge", "openai", code=2)
+    assert not (house.root / "w.duckdb").exists()
+
+
+def test_json_is_one_object_and_nothing_else(house: House) -> None:
+    write(house.logs, day_of())
+
+    code, out, err = house.score("--json")
+
+    told = json.loads(out)
+    assert (code, err) == (0, "")
+    assert (told["outcome"], told["exit_code"], told["error"], told["alerts"]) == ("published", 0, None, [])
+    assert told["runs"][0]["rows_scored"] == ROWS
+    assert {agent["app_id"] for agent in told["agents"]} == {"*", "shop"}
+    assert told["agents"][0]["shares"]["band"]
+
+
+def test_json_of_a_failed_run_says_why(house: House) -> None:
+    code, out, _ = house.score("--json")
+
+    told = json.loads(out)
+    assert (code, told["exit_code"], told["outcome"]) == (2, 2, "failed")
+    assert "there are no dt=YYYY-MM-DD folders under it" in told["error"]
+
+
+def test_last_day_before_the_first_is_refused(house: House) -> None:
+    assert house.refused("--to", "2026-03-01", code=2) == "--to 2026-03-01 lies before --date 2026-03-02"
+
+
+def test_redacted_literals_are_stored_nowhere(house: House) -> None:
+    question, sql = (
+        "How many orders did jane@example.org place?",
+        "SELECT COUNT(*) FROM orders WHERE email = 'jane@example.org'",
+    )
+    write(house.logs, day_of(user_question=[question] * ROWS, generated_sql=[sql] * ROWS))
+    rules = house.root / "rules"
+    rules.mkdir()
+    (rules / "shop.json").write_text('{"app_id": "shop", "redact": ["email"]}')
+
+    house.score("--rules", str(rules))
+
+    stored = "".join(frame.write_json() for frame in house.tables().values())
+    assert "[redacted]" in stored
+    assert "jane@example.org" not in stored
