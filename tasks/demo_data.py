@@ -60,7 +60,7 @@ AGENTS = (
     Agent(
         name="shop-analyst",
         app_id="shop",
-        rows=(46, 48, 45, 47, 46, 34, 32),
+        rows=(58, 60, 57, 59, 58, 44, 42),
         versions=("v2",) * SLIP_DAY + ("v3",) * (DAYS - SLIP_DAY),
         right_share={"v2": 0.88, "v3": 0.55},
         slips={"v3": SLIP_FAULTS},

@@ -175,19 +175,22 @@ def render_report(data: ReportData, *, generated_at: dt.datetime) -> str:
 
 
 def _varied(candidates: pl.DataFrame) -> list[tuple[dt.date, str]]:
-    """The worst answers, each question once and few of a kind, so that ten answers show more than one fault."""
+    """The worst answers, each question once and few of a kind while there are others, so that ten show more than one fault."""
     seen: set[tuple[Any, ...]] = set()
     kinds: dict[str, int] = {}
-    picked = []
-    for row in candidates.iter_rows(named=True):
+    picked: list[tuple[int, dt.date, str]] = []
+    spare: list[tuple[int, dt.date, str]] = []
+    for rank, row in enumerate(candidates.iter_rows(named=True)):
         answer = (row["agent_id"], row["user_question"], row["generated_sql"])
-        kind = (row["finding_codes"] or "").split(",")[0]
-        if answer in seen or kinds.get(kind, 0) >= WORST_OF_A_KIND:
+        if answer in seen:
             continue
         seen.add(answer)
+        code = (row["finding_codes"] or "").split(",")[0]
+        kind = "no_sql" if code == "not_a_query" else code
         kinds[kind] = kinds.get(kind, 0) + 1
-        picked.append((row["dt"], row["query_id"]))
-    return picked[:WORST]
+        (picked if kinds[kind] <= WORST_OF_A_KIND else spare).append((rank, row["dt"], row["query_id"]))
+    chosen = picked[:WORST] + spare[: max(0, WORST - len(picked))]
+    return [(day, query_id) for _, day, query_id in sorted(chosen)]
 
 
 def _answers(warehouse: Warehouse, keys: Sequence[tuple[dt.date, str]]) -> pl.DataFrame:
@@ -367,7 +370,11 @@ def _trend_chart(points: list[Any], falls: list[Any], versions: list[Any], name:
     import altair as alt  # slow import: pay when a report is made
 
     y = alt.Y("phi:Q", title="mean Φ", scale=alt.Scale(domain=[0, 100]), axis=alt.Axis(values=[0, 25, 50, 75, 100]))
-    ticks = alt.Axis(format="%-d %b", labelOverlap=True, tickCount=min(7, max(1, len(points))), grid=False)
+    # at most five days are named, the last one always
+    step = -(-len(points) // 5)
+    dates = [dt.date.fromisoformat(point["day"][:10]) for point in points[::-1][::step]]
+    named = [alt.DateTime(year=date.year, month=date.month, date=date.day) for date in dates]
+    ticks = alt.Axis(format="%-d %b", values=named, labelFlush=False, grid=False)
     x = alt.X("day:T", title=None, axis=ticks)
     base = alt.Chart(alt.InlineData(values=points))
     layers: list[alt.Chart] = [
@@ -382,7 +389,7 @@ def _trend_chart(points: list[Any], falls: list[Any], versions: list[Any], name:
     if falls:
         marks = alt.Chart(alt.InlineData(values=falls))
         layers.append(marks.mark_point(shape="triangle-down", size=110, filled=True, color=ALERT, yOffset=-13).encode(x, y))
-        fall = marks.mark_text(text="fall", dy=-25, fontSize=11, fontWeight="bold", color=ALERT)
+        fall = marks.mark_text(text="fall", dy=17, fontSize=12, fontWeight="bold", color=ALERT)
         layers.append(fall.encode(x, y))
     chart = alt.layer(*layers).properties(width=290, height=150)
     return _svg(chart, name, f"Mean Φ by day for {name.removeprefix('trend-')}; the figures are in the table below")
@@ -394,7 +401,7 @@ def _band_chart(data: ReportData) -> Markup | None:
     shown = [v for v in _versions(data) if v["bands"]][: 2 * CHART_AGENTS]
     if not shown:
         return None
-    names = [plain_text(f"{v['agent_id']} {v['agent_version'] or ''}".strip())[:32] for v in shown]
+    names = [plain_text(f"{v['agent_id']} {v['agent_version'] or ''}".strip())[:28] for v in shown]
     values = [
         {"agent": name, "band": band, "rank": rank, "share": version["bands"][band]}
         for name, version in zip(names, shown, strict=True)
@@ -406,11 +413,11 @@ def _band_chart(data: ReportData) -> Markup | None:
         .mark_bar(height=15)
         .encode(
             alt.X("share:Q", title=None, stack="zero", axis=alt.Axis(format="%", tickCount=5), scale=alt.Scale(domain=[0, 1])),
-            alt.Y("agent:N", title=None, sort=names, axis=alt.Axis(ticks=False, domain=False, labelLimit=190)),
+            alt.Y("agent:N", title=None, sort=names, axis=_name_axis(names)),
             alt.Color("band:N", scale=colours, legend=alt.Legend(orient="top", title=None, symbolType="square")),
             order=alt.Order("rank:Q"),
         )
-        .properties(width=290, height=alt.Step(24))
+        .properties(width=260, height=alt.Step(24))
     )
     return _svg(chart, "bands", "Share of each band by agent version; the figures are in the table of agents")
 
@@ -424,7 +431,7 @@ def _pareto_chart(pareto: list[dict[str, Any]]) -> Markup | None:
         {"code": _words(row["code"]), "n": row["occurrences"], "share": row["cumulative"]} for row in pareto[:PARETO_CODES]
     ]
     order = [value["code"] for value in values]
-    y = alt.Y("code:N", title=None, sort=order, axis=alt.Axis(ticks=False, domain=False, labelLimit=190))
+    y = alt.Y("code:N", title=None, sort=order, axis=_name_axis(order))
     base = alt.Chart(alt.InlineData(values=values))
     grid = alt.Axis(tickMinStep=1, tickCount=5, orient="bottom")
     bars = base.mark_bar(color=LINE, height=15).encode(alt.X("n:Q", title="findings", axis=grid), y)
@@ -432,15 +439,22 @@ def _pareto_chart(pareto: list[dict[str, Any]]) -> Markup | None:
     share = alt.X("share:Q", title="running share", scale=alt.Scale(domain=[0, 1]), axis=top)
     running = base.mark_line(color=ALERT, strokeWidth=1.5, point=alt.OverlayMarkDef(color=ALERT, size=24)).encode(share, y)
     running = running.encode(order=alt.Order("share:Q"))
-    chart = alt.layer(bars, running).resolve_scale(x="independent").properties(width=290, height=alt.Step(24))
+    chart = alt.layer(bars, running).resolve_scale(x="independent").properties(width=260, height=alt.Step(24))
     return _svg(chart, "pareto", "Findings by code, the most frequent first, with their running share; see the table below")
+
+
+def _name_axis(names: Sequence[str]) -> alt.Axis:
+    import altair as alt
+
+    # the browser's font may be wider than the one the chart was laid out with
+    room = min(190, 12 + 7 * max(map(len, names)))
+    return alt.Axis(ticks=False, domain=False, labelLimit=190, minExtent=room)
 
 
 def _svg(chart: alt.TopLevelMixin, name: str, description: str) -> Markup:
     import vl_convert
 
     spec = chart.to_dict(validate=False)
-    spec.pop("datasets", None)
     text = {"labelColor": "currentColor", "titleColor": "currentColor", "labelFontSize": 12, "titleFontSize": 12}
     lines = {"domainColor": SOFT, "tickColor": SOFT, "gridColor": SOFT, "gridOpacity": 0.25, "titleFontWeight": "normal"}
     spec["config"] = {
