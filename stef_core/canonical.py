@@ -59,7 +59,9 @@ def value_json(value: Value) -> Any:
         scalar = {"func": value.func, "column": column_json(value.column), "filters": conditions_json(value.filters)}
         return {"scalar": scalar | ({"correlated": list(value.correlated)} if value.correlated else {})}
     if isinstance(value, SubQuery):
-        return {"subquery": {"projections": [column_json(c) for c in value.projections], "filters": conditions_json(value.filters)}}
+        return {
+            "subquery": {"projections": [column_json(c) for c in value.projections], "filters": conditions_json(value.filters)}
+        }
     if isinstance(value, Parameter):
         return {"parameter": value.name}
     if isinstance(value, tuple):
@@ -99,7 +101,11 @@ def conditions_json(conditions: Sequence[Condition]) -> list[dict[str, Any]]:
 
 def aggregation_json(aggregation: Aggregation) -> dict[str, Any]:
     """``{"func", "column", "distinct"}``, with ``"filter"`` for a conditional one."""
-    out: dict[str, Any] = {"func": aggregation.func, "column": column_json(aggregation.column), "distinct": aggregation.distinct}
+    out: dict[str, Any] = {
+        "func": aggregation.func,
+        "column": column_json(aggregation.column),
+        "distinct": aggregation.distinct,
+    }
     if aggregation.filter:
         out["filter"] = conditions_json(aggregation.filter)
     return out
@@ -144,7 +150,14 @@ def sql_spec_json(spec: SqlSpec) -> dict[str, Any]:
         "distinct": spec.distinct,
         "set_op": spec.set_op,
         "windows": [window_json(w) for w in spec.windows],
+        "expressions": list(spec.expressions),
         "tables": list(spec.tables),
+        "joins": [[e.left_table, e.left_column, e.right_table, e.right_column, e.kind] for e in spec.joins],
+        **({"distinct_on": True} if spec.distinct_on else {}),
+        **(
+            {"inner_limits": [[n, [order_json(k) for k in keys]] for n, keys in spec.inner_limits]} if spec.inner_limits else {}
+        ),
+        **({"inner_groups": [[column_json(c) for c in group] for group in spec.inner_groups]} if spec.inner_groups else {}),
         "notes": list(spec.notes),
         **({"error": spec.error} if spec.error else {}),
         **({"branches": [sql_spec_json(b) for b in spec.branches]} if spec.branches else {}),

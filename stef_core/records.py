@@ -117,7 +117,9 @@ class Parameter:
     name: str = "?"
 
 
-Value: TypeAlias = "str | int | float | bool | None | Now | ColumnValue | ScalarQuery | SubQuery | Parameter | tuple[Value, ...]"
+Value: TypeAlias = (
+    "str | int | float | bool | None | Now | ColumnValue | ScalarQuery | SubQuery | Parameter | tuple[Value, ...]"
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -253,6 +255,7 @@ class SqlSpec:
     columns: tuple[tuple[str | None, str], ...] = ()  # (base table or None, column) of every column used anywhere
     literals: tuple[str, ...] = ()  # every literal as written, limits and formats excluded
     inner_limits: tuple[tuple[int, tuple[OrderKey, ...]], ...] = ()  # limits below the outermost level, with their order
+    inner_groups: tuple[tuple[Column, ...], ...] = ()  # GROUP BY below the outermost level, where another grouping stands above
     distinct_on: bool = False
     one_row: bool = False  # aggregates without grouping: exactly one row comes out
     subqueries: int = 0
@@ -362,7 +365,9 @@ class Alignment:
     @property
     def lenient(self) -> int:
         """δ_lenient of method.md section 3: 1 when every extra is confirmed benign."""
-        return int(self.filter_status == "fully_applied_with_extras" and set(map(repr, self.extra)) <= set(map(repr, self.benign)))
+        return int(
+            self.filter_status == "fully_applied_with_extras" and set(map(repr, self.extra)) <= set(map(repr, self.benign))
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

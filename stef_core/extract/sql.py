@@ -10,16 +10,18 @@ from sqlglot import exp
 from stef_core.extract.sql_defects import check_filters
 from stef_core.extract.sql_parse import Parsed, parse
 from stef_core.extract.sql_scope import Reader, open_query
-from stef_core.extract.sql_spec import build_spec, count_queries
+from stef_core.extract.sql_spec import build_spec, collect, count_queries
 from stef_core.extract.sql_text import Unpacked, too_large, unpack
 from stef_core.records import SqlSpec
 
 # arguments that say how to write, cut or skip, and are no values of the data
 _FORMATTING = tuple(
     getattr(exp, n)
-    for n in "Limit Offset Fetch Interval TimeToStr ToChar StrToTime StrToDate DateTrunc TimestampTrunc WindowSpec".split()
+    for n in "TimeToStr ToChar StrToTime StrToDate DateTrunc TimestampTrunc WindowSpec".split()
     if hasattr(exp, n)
 )
+
+_BARE = (exp.Limit, exp.Offset, exp.Fetch, exp.Parameter, exp.Group, exp.Ordered)
 
 
 def extract_sql(sql: str | None, dialect: str | None = None) -> SqlSpec:
@@ -79,13 +81,18 @@ def _read(tree: exp.Expr, unpacked: Unpacked, parsed: Parsed, notes: tuple[str, 
         )
     spec = build_spec(relation, reader)
     _check_misspelt(tree, reader)
-    check_filters(spec.filters + spec.join_filters, reader.defect)
+    check_filters(spec.filters + spec.join_filters, reader)
+    joins = set(spec.joins)
+    for inner in reader.relations.values():
+        if inner is not None:
+            joins.update(collect(inner).joins)
     status = "repaired" if unpacked.repaired and parsed.status == "ok" else parsed.status
     return replace(
         spec,
         parse_status=status,
         dialect=parsed.dialect or None,
         tables=tuple(sorted(reader.tables)),
+        joins=tuple(sorted(joins, key=repr)),
         columns=tuple(sorted(reader.columns, key=lambda c: (c[0] or "", c[1]))),
         literals=_literals(tree, reader),
         subqueries=count_queries(reader),
@@ -97,12 +104,13 @@ def _read(tree: exp.Expr, unpacked: Unpacked, parsed: Parsed, notes: tuple[str, 
 def _literals(tree: exp.Expr, reader: Reader) -> tuple[str, ...]:
     """Every literal as written, in order of the text, without limits, formats and lengths of time."""
     out = dict(reader.literals)
-    for node in tree.walk(prune=lambda n: isinstance(n, _FORMATTING) and not isinstance(n.this, exp.Expr)):
+    for node in tree.walk(bfs=False, prune=lambda n: isinstance(n, _FORMATTING) and not isinstance(n.this, exp.Expr)):
         if isinstance(node, exp.Literal):
             parent = node.parent
-            if isinstance(parent, _FORMATTING) and not (parent.this is node and not isinstance(parent, exp.Interval)):
+            if isinstance(parent, _BARE) or (isinstance(parent, _FORMATTING) and parent.this is not node):
                 continue
-            out[str(node.this)] = None
+            if str(node.this).lower() != "now":
+                out[str(node.this)] = None
         elif isinstance(node, exp.National):
             out[node.name] = None
     return tuple(out)

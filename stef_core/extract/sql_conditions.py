@@ -10,8 +10,8 @@ from sqlglot import exp
 from stef_core.extract.sql_render import text
 from stef_core.extract.sql_scope import Base, Scope, SetQuery, deref, open_subquery
 from stef_core.extract.sql_terms import Operand, aggregate, column_of, core, is_aggregate, owner_of, parts_of, window
-from stef_core.extract.sql_values import Constant, constant, date_form, form_value
-from stef_core.normalize import normal_text, normal_value
+from stef_core.extract.sql_values import IMPLICIT, Constant, constant, date_form, form_value
+from stef_core.normalize import normal_name, normal_text, normal_value
 from stef_core.records import (
     AllOf,
     AnyOf,
@@ -22,6 +22,7 @@ from stef_core.records import (
     Filter,
     JoinEdge,
     Now,
+    Parameter,
     ScalarQuery,
     SubQuery,
     Value,
@@ -45,6 +46,9 @@ _FLIPPED = {">": "<", "<": ">", ">=": "<=", "<=": ">="}
 _BACKSLASH = frozenset(
     {"mysql", "postgres", "redshift", "bigquery", "spark", "databricks", "hive", "clickhouse", "doris", "starrocks"}
 )
+# text comparisons that ignore case by default: LIKE everywhere in SQLite, all of them under the usual collations of the others
+_EQUALITY_FOLDS = frozenset({"mysql", "tsql", "fabric", "doris", "starrocks"})
+_LIKE_FOLDS = _EQUALITY_FOLDS | {"sqlite"}
 _FINDERS = ("instr", "charindex", "locate", "strpos", "position", "positioncaseinsensitive")
 
 
@@ -152,7 +156,20 @@ def any_of(conditions: list[Condition], scope: Scope) -> Condition:
         return TRUE
     flat = _unique(_merged(_flat(conditions, AnyOf), scope, "=", "in"))
     _check_always_true(flat, scope)
+    common = _common(flat)
+    if common:
+        rest = [tuple(c for c in as_list(f) if c not in common) for f in flat]
+        if not all(rest):
+            return all_of(common, scope)  # (a AND b) OR a
+        return all_of([*common, any_of([all_of(list(r), scope) for r in rest], scope)], scope)
     return flat[0] if len(flat) == 1 else AnyOf(conditions=tuple(flat))
+
+
+def _common(conditions: list[Condition]) -> list[Condition]:
+    """What every alternative demands: ``(a AND b) OR (a AND c)`` is ``a AND (b OR c)``."""
+    if len(conditions) < 2 or not any(isinstance(c, AllOf) for c in conditions):
+        return []
+    return [c for c in as_list(conditions[0]) if all(c in as_list(other) for other in conditions[1:])]
 
 
 def _unique(conditions: list[Condition]) -> list[Condition]:
@@ -211,7 +228,7 @@ def _gathered(group: list[Filter], several: str, single: str, scope: Scope) -> F
 
 def _sorted(values: list[Value]) -> tuple[Value, ...]:
     """Values of a list: each once, in one order (OR has none). ``1`` and ``True`` stay apart."""
-    kept = {(type(v) is bool, v): v for v in values}
+    kept = {(type(v) is bool, v if v != Parameter() else i): v for i, v in enumerate(values)}  # each `?` is a value of its own
     return tuple(sorted(kept.values(), key=repr))
 
 
@@ -227,7 +244,7 @@ def _check_always_true(conditions: list[Condition], scope: Scope) -> None:
             scope.reader.defect(
                 "always_true",
                 "wrong_filter_operator",
-                f"{_shown(key[0])} is different from at least one of {_listed(values)}, always: OR between the two lets every row pass",
+                f"{_shown(key[0])} always differs from one of {_listed(values)}: OR between the two lets every row pass",
                 part=str(_shown(key[0])),
                 fatal=True,
             )
@@ -256,7 +273,7 @@ def _contradiction(group: list[Filter]) -> str | None:
     allowed: set[Value] | None = None
     for item in group:
         if item.op in ("=", "in"):
-            values = set(item.value) if isinstance(item.value, tuple) else {item.value}
+            values: set[Value] = set(item.value) if isinstance(item.value, tuple) else {item.value}
             if not all(_listable(v) for v in values):
                 continue
             before, allowed = allowed, values if allowed is None else allowed & values
@@ -334,11 +351,11 @@ def operand(node: exp.Expr, scope: Scope) -> Operand:
     while not isinstance(at, Base):
         if isinstance(at, exp.Upper | exp.Lower | exp.Trim | exp.Collate):
             case = "upper" if isinstance(at, exp.Upper) else "lower" if isinstance(at, exp.Lower) else case
-        elif not (isinstance(at, exp.Cast) and date_form(at) is None):
+        elif not ((isinstance(at, exp.Cast) and date_form(at) is None) or (isinstance(at, IMPLICIT) and at.this is not None)):
             break
         inner = core(at.this, where)
-        if not isinstance(inner.node, Base | exp.Upper | exp.Lower | exp.Trim | exp.Cast | exp.Collate) and not (
-            isinstance(at, exp.Cast) and is_aggregate(inner.node)
+        if not isinstance(inner.node, Base | exp.Upper | exp.Lower | exp.Trim | exp.Cast | exp.Collate) and not isinstance(
+            inner.node, IMPLICIT
         ):
             break
         at, where, deeper = inner
@@ -411,7 +428,7 @@ def _compared(node: exp.Expr, op: str, scope: Scope, clause: str, edges: list[Jo
         read = [read_condition(p, scope, negated=op == "!=", clause=clause) for p in pairs]
         return all_of(read, scope) if op == "=" else any_of(read, scope)
     b = constant(right, scope)
-    a = constant(left, scope) if b is None or not isinstance(left, exp.Column) else constant(left, scope)
+    a = constant(left, scope)
     if a is not None and b is not None:
         return _constant_truth(a, op, b)
     if a is not None:
@@ -461,6 +478,8 @@ def _with_constant(node: exp.Expr, op: str, value: Constant, scope: Scope, claus
 
 
 def _check_case(left: Operand, value: Constant, scope: Scope, part: str) -> None:
+    if scope.reader.dialect in _EQUALITY_FOLDS:
+        return
     for raw in value.raw:
         folded = raw.upper() if left.case == "upper" else raw.lower() if left.case == "lower" else raw
         if folded != raw:
@@ -504,7 +523,29 @@ def _special(node: exp.Expr, scope: Scope, op: str, value: Constant, clause: str
                 return _filter(
                     left, "not_like" if op == "=" else "like", f"%{normal_text(word)}%", scope, raw=(word,), clause=clause
                 )
-    return _distance(node, scope, op, value, clause)
+    return _defaulted(node, scope, op, value, clause) or _distance(node, scope, op, value, clause)
+
+
+def _defaulted(node: exp.Expr, scope: Scope, op: str, value: Constant, clause: str) -> Condition | None:
+    """``COALESCE(c, 0) > 3`` as ``c > 3``, and ``COALESCE(c, 0) = 0`` as ``c = 0 OR c IS NULL``."""
+    if not isinstance(node, exp.Coalesce) or len(node.expressions) != 1 or value.value is None or op not in _NEGATED:
+        return None
+    left, other = operand(node.this, scope), constant(node.expressions[0], scope)
+    if (
+        not left.plain
+        or other is None
+        or not isinstance(other.value, str | int | float)
+        or not isinstance(value.value, str | int | float)
+    ):
+        return None
+    if isinstance(other.value, str) != isinstance(value.value, str):
+        return None
+    op = {"<=>": "=", "<!>": "!="}.get(op, op)
+    made = _filter(left, op, value.value, scope, raw=value.raw, part=text(node, scope)[:200], clause=clause)
+    if _constant_truth(other, op, value) == FALSE:
+        return made
+    missing = _filter(left, "is_null", None, scope, clause=clause)
+    return AnyOf(conditions=(made, missing))
 
 
 def _finder(node: exp.Expr) -> tuple[exp.Expr, exp.Expr] | None:
@@ -553,9 +594,8 @@ def _with_expression(
         if edge is not None:
             edges.append(edge)
             return TRUE
-    if (a.outer and not b.outer) or (b.agg and not a.agg) or (a.outer == b.outer and _later(a, b)):
-        if not (b.agg and not a.agg and op in _FLIPPED and False):
-            a, b, op = (b, a, _FLIPPED.get(op, op)) if not (b.agg and not a.agg) else (a, b, op)
+    if _reversed(a, b, scope):
+        a, b, op = b, a, _FLIPPED.get(op, op)
     if a.key is not None and a.key == b.key and a.column == b.column and a.plain and b.plain and op in ("=", ">=", "<="):
         scope.reader.defect(
             "always_true",
@@ -567,11 +607,22 @@ def _with_expression(
     return _filter(a, op, value, scope, part=part, clause=clause)
 
 
-def _later(a: Operand, b: Operand) -> bool:
-    """Whether to write ``b op a``: one spelling for a comparison of two columns, whichever side each was written on."""
-    if a.agg or b.agg or a.window or b.window or a.key is None or b.key is None:
+def _reversed(a: Operand, b: Operand, scope: Scope) -> bool:
+    """Whether to write ``b op a``, so that a comparison has one spelling whichever side was written first.
+
+    The inner query's column comes before the outer one's, a row's column before another query's aggregate, and of two
+    columns of one name the one whose table stands first in FROM: without a qualifier nothing else tells their direction.
+    """
+    if a.outer != b.outer:
+        return a.outer
+    if a.agg and not b.agg:
+        return a.scope is not None and a.scope.id != scope.id
+    if a.agg or b.agg or a.key is None or b.key is None or a.key == b.key or a.column != b.column:
         return False
-    return False
+    aliases = list(scope.sources)
+    if not (a.key[0] == b.key[0] == scope.id and a.key[1] in aliases and b.key[1] in aliases):
+        return False
+    return aliases.index(a.key[1]) > aliases.index(b.key[1])
 
 
 def _other_side(b: Operand, scope: Scope) -> Value:
@@ -677,12 +728,41 @@ def _exists(node: exp.Expr, scope: Scope, negated: bool, clause: str) -> Conditi
     from stef_core.extract.sql_spec import query_set
 
     value = query_set(node.this, scope, existence=True)
+    if (
+        scope.sources
+        and value.spec is not None
+        and value.spec.tables
+        and not any(j.kind == "correlated" for j in value.spec.joins)
+    ):
+        outside = _reads_outside(node.this, scope)
+        if not outside:
+            scope.reader.defect(
+                "uncorrelated_exists",
+                "missing_subquery_condition",
+                "EXISTS is not tied to the row it is asked for: it holds for every row or for none",
+                part=text(node.this, scope)[:200],
+                fatal=True,
+            )
     return Filter(
         op="not_exists" if negated else "exists",
         value=value,
         clause=clause,
         level=scope.level,
         text=text(node.this, scope)[:400],
+    )
+
+
+def _reads_outside(node: exp.Expr, scope: Scope) -> bool:
+    """Whether a subquery names anything of the query around it."""
+    inner = first_select(node, scope)
+    if inner is None:
+        return True
+    return any(
+        column.table and normal_name(column.table) in scope.sources for column in inner.node.find_all(exp.Column)
+    ) or any(
+        deref(column, inner).outer
+        for column in inner.node.find_all(exp.Column)
+        if column.find_ancestor(exp.Select) is inner.node
     )
 
 
@@ -836,7 +916,8 @@ def _pattern(node: exp.Expr, scope: Scope, negated: bool, clause: str) -> Condit
         raw = found.raw if found is not None else ()
         value: Value = normal_text(raw[0]) if raw else ColumnValue(column=text(pattern, scope))
         return _filter(operand(subject, scope), "not_regexp" if negated else "regexp", value, scope, raw=raw, clause=clause)
-    shape = {exp.StartsWith: "{}%", exp.EndsWith: "%{}", exp.Contains: "%{}%"}.get(type(node))
+    shapes: dict[type[exp.Expr], str] = {exp.StartsWith: "{}%", exp.EndsWith: "%{}", exp.Contains: "%{}%"}
+    shape = shapes.get(type(node))
     subject, needle = (node.this, node.args.get("expression")) if shape else (None, None)
     if isinstance(node, exp.Anonymous) and len(node.expressions) == 2:
         shape = {"startswith": "{}%", "endswith": "%{}", "ends_with": "%{}", "contains": "%{}%"}.get(node.name.lower())
@@ -877,7 +958,8 @@ def _like(node: exp.Expr, escape: str | None, scope: Scope, negated: bool, claus
         if isinstance(node, exp.SimilarTo) and re.search(r"[|*+?()\[\]{}]", pattern)
         else _without_wildcards(pattern, escape, scope.reader.dialect)
     )
-    _check_case(left, Constant(None, (re.sub(r"[%_]", "", pattern),)), scope, part)
+    if not isinstance(node, exp.ILike) and scope.reader.dialect not in _LIKE_FOLDS:
+        _check_case(left, Constant(None, (re.sub(r"[%_]", "", pattern),)), scope, part)
     if plain is not None:
         return _filter(left, "!=" if negated else "=", normal_value(plain), scope, raw=(plain,), part=part, clause=clause)
     return _filter(

@@ -7,7 +7,7 @@ import re
 from sqlglot import exp
 
 from stef_core.extract.sql_render import text
-from stef_core.extract.sql_scope import Base, Scope, Source, deref, source_of
+from stef_core.extract.sql_scope import Base, Reader, Scope, Source, deref, source_of
 from stef_core.extract.sql_terms import Parts, is_aggregate
 from stef_core.extract.sql_values import constant
 from stef_core.records import AllOf, AnyOf, Column, Condition, Filter
@@ -43,12 +43,11 @@ def _check_grouping(scope: Scope, parts: Parts, own: list[exp.Expr]) -> None:
     for item in scope.node.expressions:
         inner = item.this if isinstance(item, exp.Alias) else item
         hit = deref(inner, scope)
-        if isinstance(hit.node, Base) or isinstance(inner, exp.Star):
+        if isinstance(hit.node, Base | exp.Star) or (
+            hit.node.find(exp.Column) is not None and not any(_counts_or_asks(n) for n in hit.node.walk())
+        ):
             plain.append(text(inner, scope))
-        elif not any(is_aggregate(n) or isinstance(n, exp.Window | exp.Query) for n in hit.node.walk()):
-            if hit.node.find(exp.Column) is not None:
-                plain.append(text(inner, scope))
-    if not plain or _all_one_row(scope):
+    if not plain or not scope.sources:
         return
     # SQLite takes the bare columns from the row that holds the one MIN or MAX
     if scope.reader.dialect == "sqlite" and len(own) == 1 and isinstance(own[0], exp.Min | exp.Max):
@@ -62,8 +61,8 @@ def _check_grouping(scope: Scope, parts: Parts, own: list[exp.Expr]) -> None:
     )
 
 
-def _all_one_row(scope: Scope) -> bool:
-    return not scope.sources
+def _counts_or_asks(node: exp.Expr) -> bool:
+    return is_aggregate(node) or isinstance(node, exp.Window | exp.Query)
 
 
 def _check_division(node: exp.Div, scope: Scope) -> None:
@@ -178,7 +177,7 @@ def _check_count_star(scope: Scope, own: list[exp.Expr], groups: tuple[Column, .
     group = scope.node.args.get("group")
     if not optional or group is None or not groups or len(optional) == len(scope.sources):
         return
-    stars = [n for n in own if isinstance(n, exp.Count) and (isinstance(n.this, exp.Star) or isinstance(n.this, exp.Literal))]
+    stars = [n for n in own if isinstance(n, exp.Count) and isinstance(n.this, exp.Star | exp.Literal)]
     if not stars or not all(_of_preserved(item, scope) for item in group.expressions):
         return
     where = scope.node.args.get("where")
@@ -208,16 +207,16 @@ def _of_preserved(item: exp.Expr, scope: Scope) -> bool:
     return True
 
 
-def check_filters(conditions: tuple[Condition, ...], scope_defect: object) -> None:
+def check_filters(conditions: tuple[Condition, ...], reader: Reader) -> None:
     """Note upper bounds that may cut off the last day of a period."""
     for condition in conditions:
         if isinstance(condition, AnyOf | AllOf):
-            check_filters(condition.conditions, scope_defect)
+            check_filters(condition.conditions, reader)
         elif isinstance(condition, Filter):
-            _check_upper_bound(condition, scope_defect)
+            _check_upper_bound(condition, reader)
 
 
-def _check_upper_bound(condition: Filter, scope_defect: object) -> None:
+def _check_upper_bound(condition: Filter, reader: Reader) -> None:
     column = condition.column
     if not isinstance(column, str) or not _TIMESTAMP_NAME.search(column) or condition.agg:
         return
@@ -230,9 +229,9 @@ def _check_upper_bound(condition: Filter, scope_defect: object) -> None:
         else None
     )
     if isinstance(upper, str) and _DATE_ONLY.fullmatch(upper):
-        scope_defect(  # type: ignore[operator]
+        reader.defect(
             "date_upper_bound",
             "wrong_filter_value",
-            f"{column} looks like a point in time: up to {upper} then means its first second, and the rest of the day is cut off",
+            f"{column} looks like a point in time: up to {upper} ends at midnight, and the rest of that day is cut off",
             part=condition.text or f"{column} <= {upper}",
         )

@@ -14,8 +14,22 @@ from stef_core.dialects import sqlglot_dialect
 from stef_core.extract.sql_text import cut_off, without_comments
 from stef_core.records import ParseStatus
 
-_ORDER = ("", "postgres", "snowflake", "bigquery", "mysql", "tsql", "spark", "duckdb", "sqlite", "oracle", "redshift", "trino")
-_ORDER += ("clickhouse", "hive", "teradata", "databricks")
+_LATER = ("trino", "clickhouse", "hive", "teradata", "databricks")
+_ORDER = (
+    "",
+    "postgres",
+    "snowflake",
+    "bigquery",
+    "mysql",
+    "tsql",
+    "spark",
+    "duckdb",
+    "sqlite",
+    "oracle",
+    "redshift",
+    "trino",
+    *_LATER,
+)
 # what is tried first where the stated dialect fails: the relatives that it borrows syntax from
 _RELATIVES = {
     "redshift": ("postgres", "snowflake"),
@@ -186,6 +200,5 @@ def _rescued(sql: str, dialect: str) -> exp.Expr | None:
     trees, _ = _attempt(sql[: match.start(1)], dialect)
     if not trees or len(trees) != 1 or not isinstance(trees[0], exp.Select):
         return None
-    trees[0].set("offset", None)
-    trees[0].args["limit"].set("offset", exp.Literal.number(match.group(2)))
+    trees[0].meta["limit"] = int(match.group(2))
     return trees[0]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from sqlglot import exp
 
 from stef_core.extract.sql_scope import Base, Scope, SetQuery, deref, open_subquery
-from stef_core.extract.sql_values import date_form, is_quoted_text
+from stef_core.extract.sql_values import IMPLICIT, date_form, is_quoted_text
 from stef_core.normalize import normal_text, normal_value
 
 _BINARY: dict[type[exp.Expr], str] = {
@@ -104,6 +104,8 @@ def _text(node: exp.Expr, scope: Scope) -> str:
         return _chain(node, operator, scope)
     if isinstance(node, exp.Query | exp.Subquery):
         return _query_text(node, scope)
+    if isinstance(node, IMPLICIT) and node.this is not None:
+        return text(node.this, scope)
     form = date_form(node)
     if form is not None:
         kind, unit, inner = form
@@ -149,7 +151,7 @@ def _query_text(node: exp.Expr, scope: Scope) -> str:
     outputs = ", ".join(_inner(item, first) for _, item in first.outputs) or "*"
     tables = ", ".join(s.table or "(query)" for s in first.sources.values())
     where, group = first.node.args.get("where"), first.node.args.get("group")
-    out = f"(select {outputs}" + (f" from {tables}" if tables else "")
+    out = f"({outputs}" + (f" from {tables}" if tables else "")
     out += f" where {text(where.this, first)}" if where is not None else ""
     out += f" group by {', '.join(text(e, first) for e in group.expressions)}" if group is not None else ""
     return out + ")"

@@ -1,8 +1,8 @@
 """Names in a query: which table, derived table, CTE or alias a column stands for.
 
-A *term* is a node of the tree and the scope that its names are read in. Following a column through derived tables, CTEs and
-aliases moves from term to term until a base column or another expression is met, so nothing is copied or rewritten and no name is
-resolved twice.
+A *term* is a node of the tree and the scope that its names are read in. Following a column through derived tables, CTEs
+and aliases moves from term to term until a base column or another expression is met: nothing is copied or rewritten, and
+no name is resolved twice.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import NamedTuple, TypeAlias
 from sqlglot import exp
 
 from stef_core.normalize import normal_name
-from stef_core.records import Defect, Filter
+from stef_core.records import Condition, Defect, Filter
 
 # dialects whose WHERE, and whose later select items, may name an alias of the select list
 LATERAL_ALIASES = frozenset({"snowflake", "duckdb", "clickhouse", "teradata", "databricks", "spark", "redshift", "sqlite"})
@@ -58,7 +58,10 @@ class Reader:
     texts: dict[tuple[int, int, str], str] = field(default_factory=dict)
     correlated: dict[int, dict[str, None]] = field(default_factory=dict)
     collected: dict[int, object] = field(default_factory=dict)
-    detached: set[int] = field(default_factory=set)  # scopes whose conditions belong to their aggregates alone
+    detached: dict[int, tuple[Condition, ...]] = field(
+        default_factory=dict
+    )  # conditions that belong to a scope's aggregates alone
+    compared: set[int] = field(default_factory=set)  # scopes whose aggregate something is compared with
 
     def defect(self, kind: str, code: str, message: str, *, part: str = "", fatal: bool = False) -> None:
         """Note one defect, once."""

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
 from sqlglot import exp
 
-from stef_core.extract.sql_conditions import all_of, any_of, as_list, check_contradictions, read_condition, read_list
+from stef_core.extract.sql_conditions import FALSE, all_of, any_of, as_list, check_contradictions, read_condition, read_list
 from stef_core.extract.sql_defects import check_select
 from stef_core.extract.sql_render import text
 from stef_core.extract.sql_scope import (
@@ -16,11 +17,10 @@ from stef_core.extract.sql_scope import (
     Scope,
     SetQuery,
     Source,
+    all_sources,
     deref,
     is_semi,
-    open_query,
     open_subquery,
-    set_operation_name,
     source_of,
     source_output,
 )
@@ -29,7 +29,6 @@ from stef_core.extract.sql_values import constant
 from stef_core.normalize import normal_name
 from stef_core.records import (
     Aggregation,
-    AllOf,
     Column,
     ColumnValue,
     Condition,
@@ -81,7 +80,7 @@ def _select_spec(scope: Scope) -> SqlSpec:
         found.inner_limits[:] = [i for i in found.inner_limits if i[0] >= 0]
     limited = scope.node.args.get("limit")
     if isinstance(limited, exp.Limit) and limited.expressions:
-        limit = None  # ClickHouse: LIMIT n BY …, read as a condition on the rank
+        limit = scope.node.meta.get("limit")  # ClickHouse: LIMIT n BY … is read as a condition on the rank
     windows = outputs.windows + found.windows
     for key in scope.node.args["order"].expressions if scope.node.args.get("order") else ():
         windows += [window(w, s) for w, s in parts_of(key, scope.view("order")).windows]
@@ -104,6 +103,8 @@ def _select_spec(scope: Scope) -> SqlSpec:
         expressions=tuple(outputs.expressions),
         joins=tuple(sorted(set(found.joins), key=repr)),
         inner_limits=tuple(found.inner_limits),
+        inner_groups=tuple(g for g in _inner_groups(scope) if g != groups),
+        tables=tuple(sorted(_tables(scope))),
         one_row=_one_row(scope),
         branches=_inner_branches(scope),
     )
@@ -204,7 +205,8 @@ def _aggregation(node: exp.Expr, where: Scope, scope: Scope) -> Aggregation:
     made = aggregate(node, where, read_list)
     if where.id in where.reader.detached:
         # another query's total beside this one's rows: its conditions are its own
-        made = replace(made, filter=made.filter + tuple(c for c in collect(where).filters if c not in made.filter))
+        own = where.reader.detached[where.id]
+        made = replace(made, filter=made.filter + tuple(c for c in own if c not in made.filter))
     if made.func == "count" and made.column == "*" and not made.filter:
         counted = _counted_rows(where)
         if counted is not None:
@@ -287,7 +289,7 @@ def own_groups(scope: Scope, plain: list[Column]) -> tuple[tuple[Column, ...], t
             if item.expressions:
                 special.append(_sets(item, scope))
             else:  # MySQL: GROUP BY a, b WITH ROLLUP
-                columns = [(c,) for c in fixed]
+                columns: list[tuple[Column, ...]] = [(c,) for c in fixed]
                 special.append(_rolled(columns) if isinstance(item, exp.Rollup) else _cubed(columns))
                 fixed = []
         else:
@@ -465,8 +467,34 @@ def _set_spec(relation: SetQuery, reader: Reader) -> SqlSpec:
         expressions=first.expressions,
         joins=tuple(sorted({j for b in branches for j in b.joins}, key=repr)),
         inner_limits=tuple(i for b in branches for i in _limits_of(b)),
+        inner_groups=tuple(g for b in branches for g in b.inner_groups),
+        tables=tuple(sorted(t for b in branches for t in b.tables)),
         branches=branches,
     )
+
+
+def _inner_groups(relation: Relation) -> list[tuple[Column, ...]]:
+    """Groupings of the queries read in FROM."""
+    out: list[tuple[Column, ...]] = []
+    for source in all_sources(relation):
+        if source.kind != "query" or source.relation is None:
+            continue
+        operands = source.relation.operands if isinstance(source.relation, SetQuery) else [source.relation]
+        for operand in operands:
+            if isinstance(operand, Scope) and operand.node.args.get("group") is not None:
+                out.append(own_groups(operand, [])[0])
+            out += _inner_groups(operand)
+    return out
+
+
+def _tables(relation: Relation) -> list[str]:
+    out: list[str] = []
+    for source in all_sources(relation):
+        if source.table is not None:
+            out.append(source.table)
+        elif source.relation is not None and source.kind == "query":
+            out += _tables(source.relation)
+    return out
 
 
 def _limits_of(spec: SqlSpec) -> tuple[tuple[int, tuple[OrderKey, ...]], ...]:
@@ -534,23 +562,21 @@ def collect_set(relation: SetQuery, *, top: bool) -> Collected:
 
 def _collect(scope: Scope) -> Collected:
     out = Collected()
-    reader = scope.reader
-    several = len(scope.sources) > 1
-    for source in scope.sources.values():
-        _collect_source(source, scope, out, several)
     node = scope.node
-    where = node.args.get("where")
-    if where is not None:
-        mode = scope.view("where") if scope.aliases else scope
-        _add_where(where.this, mode, out, "where")
+    for source in scope.sources.values():
+        _add_join(source, scope, out)
+    for clause in ("prewhere", "where"):
+        at = node.args.get(clause)
+        if at is not None:
+            _add_where(at.this, scope.view("where") if scope.aliases else scope, out, "where")
     for clause in ("having", "qualify"):
         at = node.args.get(clause)
         if at is not None:
-            view = scope.view("having")
-            _add_where(at.this, view, out, clause)
-    if isinstance(node.args.get("limit"), exp.Limit) and node.args["limit"].expressions:
+            _add_where(at.this, scope.view("having"), out, clause)
+    if _is_limit_by(node):
         _limit_by(scope, out)
-    if several:
+    _add_sources(scope, out)  # last: whether a source's conditions are this query's depends on how it is used above
+    if len(scope.sources) > 1:
         _check_joined(scope, out)
     check_contradictions(tuple(out.filters), scope)
     return out
@@ -560,7 +586,7 @@ def _add_where(node: exp.Expr, scope: Scope, out: Collected, clause: str) -> Non
     edges: list[JoinEdge] = []
     read = read_condition(node, scope, clause=clause, edges=edges)
     out.joins += edges
-    if read == FALSE_CONDITION:
+    if read == FALSE:
         scope.reader.defect(
             "contradiction",
             "wrong_filter_operator",
@@ -581,9 +607,6 @@ def _add_where(node: exp.Expr, scope: Scope, out: Collected, clause: str) -> Non
         out.windows += [window(w, s) for w, s in parts.windows]
 
 
-FALSE_CONDITION = any_of([], None)  # type: ignore[arg-type]
-
-
 def _row_number_limit(condition: Condition) -> int | None:
     """Oracle: ``ROWNUM <= 5``."""
     if not isinstance(condition, Filter) or condition.column != "rownum" or not isinstance(condition.value, int):
@@ -591,63 +614,95 @@ def _row_number_limit(condition: Condition) -> int | None:
     return {"<=": condition.value, "<": condition.value - 1, "=": condition.value}.get(condition.op)
 
 
-def _collect_source(source: Source, scope: Scope, out: Collected, several: bool) -> None:
+def _add_join(source: Source, scope: Scope, out: Collected) -> None:
+    """The ON conditions of one source: edges between tables, and filters or, beside an outer join, join filters."""
     join = source.join
-    kind = (join.kind or "").upper() if join is not None else ""
-    side = (join.side or "").upper() if join is not None else ""
-    inner = Collected()
-    if source.relation is not None and source.kind == "query":
-        inner = collect(source.relation)
-        limit, _ = _limit(source.relation.node, _first(source.relation))
-        if isinstance(source.relation, Scope) and collect(source.relation).row_limit is not None:
-            limit = collect(source.relation).row_limit
-        if limit is not None and not _is_limit_by(source.relation.node):
-            first = _first(source.relation)
-            order = _order(source.relation.node, first) or (_inner_order(first) if isinstance(source.relation, Scope) else ())
-            out.inner_limits.append((limit, order))
-        out.inner_limits += inner.inner_limits
-        out.joins += inner.joins
-        # windows of a derived table count where they are output or tested, and are met there
-    on = join.args.get("on") if join is not None else None
+    if join is None:
+        return
+    kind, side = (join.kind or "").upper(), (join.side or "").upper()
+    on = join.args.get("on")
     edges: list[JoinEdge] = []
-    conditions = (
-        [c for c in as_list(read_condition(on, scope, clause="on", edges=edges)) if c != FALSE_CONDITION]
-        if on is not None
-        else []
-    )
+    read = as_list(read_condition(on, scope, clause="on", edges=edges)) if on is not None else ()
+    conditions = [c for c in read if c != FALSE]
     edge_kind = kind.lower() if kind in ("SEMI", "ANTI") else side.lower() or "inner"
     out.joins += [replace(e, kind=edge_kind) if e.kind == "inner" else e for e in edges]
-    if join is not None:
-        out.joins += _using(join, source, scope, edge_kind)
+    out.joins += _using(join, source, scope, edge_kind)
     if kind in ("SEMI", "ANTI"):
-        value = SubQuery(filters=tuple(conditions) + tuple(inner.filters))
+        inner = collect(source.relation).filters if source.relation is not None and source.kind == "query" else []
+        value = SubQuery(filters=tuple(conditions) + tuple(inner))
         op = "exists" if kind == "SEMI" else "not_exists"
         out.filters.append(Filter(op=op, value=value, clause="join", level=scope.level, table=source.table))
-        return
-    if several and _one_row(source.relation):
-        _detach(source.relation, scope.reader)
-        inner = Collected()
-    if source.optional:
-        out.join_filters += inner.filters + inner.join_filters
-    else:
-        out.filters += inner.filters
-        out.join_filters += inner.join_filters
-    if side in ("LEFT", "RIGHT", "FULL"):
+    elif side in ("LEFT", "RIGHT", "FULL"):
         out.join_filters += conditions
     else:
         out.filters += conditions
 
 
+def _add_sources(scope: Scope, out: Collected) -> None:
+    """What derived tables and CTEs of this SELECT apply."""
+    several = len(scope.sources) > 1
+    aggregated: list[tuple[Source, Scope, Collected]] = []
+    for source in scope.sources.values():
+        relation = source.relation
+        if relation is None or source.kind != "query":
+            continue
+        inner = collect(relation)
+        _add_inner_limit(relation, inner, out)
+        out.inner_limits += inner.inner_limits
+        out.joins += inner.joins
+        if is_semi(source):
+            continue
+        if several and isinstance(relation, Scope):
+            if _one_row(relation):
+                _detach(relation, inner.filters)
+                continue
+            outputs = {s.id for _, item in scope.outputs for _, s in parts_of(item, scope).aggregates}
+            if relation.id in outputs:
+                aggregated.append((source, relation, inner))
+                continue
+            if relation.id in scope.reader.compared:
+                continue  # read for its aggregate alone, and only to compare with it: a scalar subquery in other words
+        _hoist(source, inner, inner.filters, out)
+    common = (
+        [c for c in aggregated[0][2].filters if all(c in inner.filters for _, _, inner in aggregated)] if aggregated else []
+    )
+    for source, relation, inner in aggregated:
+        own = [c for c in inner.filters if c not in common]
+        if len(aggregated) > 1:
+            # two groupings with different conditions side by side: each belongs to its own aggregates
+            _detach(relation, own)
+            own = []
+        _hoist(source, inner, common + own, out)
+
+
+def _hoist(source: Source, inner: Collected, filters: list[Condition], out: Collected) -> None:
+    if source.optional:
+        out.join_filters += filters + inner.join_filters
+    else:
+        out.filters += filters
+        out.join_filters += inner.join_filters
+
+
+def _add_inner_limit(relation: Relation, inner: Collected, out: Collected) -> None:
+    first = _first(relation)
+    limit, _ = _limit(relation.node, first)
+    limit = inner.row_limit if inner.row_limit is not None else limit
+    if limit is not None and not _is_limit_by(relation.node):
+        order = _order(relation.node, first) or (_inner_order(first) if isinstance(relation, Scope) else ())
+        out.inner_limits.append((limit, order))
+
+
+def _detach(relation: Relation | None, filters: list[Condition]) -> None:
+    """Leave the conditions of a query to the aggregates that it computes."""
+    while isinstance(relation, Scope):
+        relation.reader.detached[relation.id] = tuple(filters)
+        source = single_source(relation)
+        relation = source.relation if source is not None else None
+
+
 def _is_limit_by(node: exp.Expr) -> bool:
     limit = node.args.get("limit")
     return isinstance(limit, exp.Limit) and bool(limit.expressions)
-
-
-def _detach(relation: Relation | None, reader: Reader) -> None:
-    while isinstance(relation, Scope):
-        reader.detached.add(relation.id)
-        source = single_source(relation)
-        relation = source.relation if source is not None else None
 
 
 def _using(join: exp.Join, source: Source, scope: Scope, kind: str) -> list[JoinEdge]:
@@ -741,7 +796,7 @@ def _check_joined(scope: Scope, out: Collected) -> None:
     )
 
 
-def tie_conditions(node: exp.Expr, scope: Scope, tie: object) -> None:
+def tie_conditions(node: exp.Expr, scope: Scope, tie: Callable[[set[str]], None]) -> None:
     """Tie the sources whose columns stand together in one conjunct."""
     stack = [node]
     while stack:
@@ -759,7 +814,7 @@ def tie_conditions(node: exp.Expr, scope: Scope, tie: object) -> None:
                 elif not column.table:
                     # a name whose table is unknown may belong to any of them
                     touched |= {s.alias for s in scope.sources.values() if s.names() is None}
-            tie(touched)  # type: ignore[operator]
+            tie(touched)
 
 
 # --- subqueries -----------------------------------------------------------------------------------------------------
@@ -832,6 +887,7 @@ def scalar_of(operand: Operand, scope: Scope) -> Value:
     if inner is None:
         return ColumnValue(column=str(operand.column))
     groups, _ = own_groups(inner, [])
+    scope.reader.compared.add(inner.id)
     column: Column = operand.column if operand.column is not None else "*"
     if operand.distinct:
         column = f"distinct {column}"
@@ -855,16 +911,3 @@ def text_of(column: Column) -> str:
 def count_queries(reader: Reader) -> int:
     """How many SELECTs were read below the outermost one."""
     return max(0, reader.scopes - 1)
-
-
-__all__ = [
-    "AllOf",
-    "build_spec",
-    "collect",
-    "count_queries",
-    "open_query",
-    "query_set",
-    "query_value",
-    "scalar_of",
-    "set_operation_name",
-]

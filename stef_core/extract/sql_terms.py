@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from typing import TypeAlias
+from typing import Literal, TypeAlias
 
 from sqlglot import exp
 
@@ -43,18 +43,12 @@ _AGGREGATES = {
 }
 _DISTINCT = frozenset({"approx_distinct", "approx_count_distinct", "uniq", "uniqexact", "uniqcombined", "uniqhll12", "hll"})
 _ANONYMOUS = frozenset(
-    "total count_big uniq uniqexact uniqcombined approx_count_distinct median mode listagg string_agg group_concat bool_or bool_and "
-    "every stdev stdevp var varp percentile_cont percentile_disc any_value sumorzero max_by min_by mean average count sum avg min max "
-    "argmax argmin grouparray".split()
+    "total count_big uniq uniqexact uniqcombined approx_count_distinct median mode listagg string_agg group_concat bool_or "
+    "bool_and every stdev stdevp var varp percentile_cont percentile_disc any_value sumorzero max_by min_by mean average count "
+    "sum avg min max argmax argmin grouparray".split()
 )
 # wrappers that leave an aggregate the aggregate it is
 _TRANSPARENT = (exp.Coalesce, exp.Cast, exp.TryCast, exp.Round, exp.Paren, exp.Alias, exp.Nullif)
-_FOLDS = (exp.Lower, exp.Upper, exp.Trim, exp.Collate)
-_IMPLICIT = tuple(
-    getattr(exp, n)
-    for n in "TsOrDsToTimestamp TimeStrToTime TimeStrToDate StrToDate StrToTime Timestamp Datetime DateStrToDate".split()
-    if hasattr(exp, n)
-)
 NUMBER_TYPES = exp.DataType.NUMERIC_TYPES
 _CASTS_DROPPED = NUMBER_TYPES | exp.DataType.TEXT_TYPES | exp.DataType.TEMPORAL_TYPES
 
@@ -97,7 +91,7 @@ def is_aggregate(node: exp.Expr) -> bool:
 
 
 def parts_of(node: exp.Expr | Base, scope: Scope, out: Parts | None = None, seen: set[tuple[int, int]] | None = None) -> Parts:
-    """Base columns, aggregates, windows and subqueries of an expression; what stands inside an aggregate or a window is its own."""
+    """Base columns, aggregates, windows and subqueries of an expression; what an aggregate or a window holds is its own."""
     out = Parts() if out is None else out
     seen = set() if seen is None else seen
     stack: list[tuple[exp.Expr | Base, Scope]] = [(node, scope)]
@@ -361,7 +355,7 @@ def _bound(value: object, side: object) -> str:
 
 def order_key(node: exp.Expr, scope: Scope) -> OrderKey:
     """One ORDER BY key; ``desc`` only where it is said."""
-    direction = "desc" if isinstance(node, exp.Ordered) and node.args.get("desc") else "asc"
+    direction: Literal["asc", "desc"] = "desc" if isinstance(node, exp.Ordered) and node.args.get("desc") else "asc"
     inner = node.this if isinstance(node, exp.Ordered) else node
     return replace(_key(inner, scope), dir=direction, text=text(inner, scope))
 

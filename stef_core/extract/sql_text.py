@@ -22,7 +22,7 @@ _TOKEN = re.compile(
     r"|['\"`]|/\*",
     re.S | re.I,
 )
-_ESCAPED_TOKEN = re.compile(_TOKEN.pattern.replace(r"'(?:[^']|'')*'", r"'(?:[^'\\]|\\.|'')*'"), re.S | re.I)
+_ESCAPED_PIECE = re.compile(_TOKEN.pattern.replace(r"'(?:[^']|'')*'", r"'(?:[^'\\]|\\.|'')*'"), re.S | re.I)
 _COMMENT = re.compile(r"--[^\n]*|/\*.*?\*/", re.S)
 _PREFIXES = re.compile(r"(?:(?:\bnot\b|[-+~!])\s*){150}", re.I)
 # typographic characters that editors and models put for the plain ones
@@ -143,9 +143,9 @@ def mend(text: str) -> str:
     out: list[str] = []
     at = 0
     for match in _TOKEN.finditer(text):
-        token = match.group(0)
-        if len(token) > 1 and not token[0].isalpha():
-            out += [text[at : match.start()].translate(_REPAIRS), token]
+        piece = match.group(0)
+        if len(piece) > 1 and not piece[0].isalpha():
+            out += [text[at : match.start()].translate(_REPAIRS), piece]
             at = match.end()
     out.append(text[at:].translate(_REPAIRS))
     return "".join(out)
@@ -156,19 +156,19 @@ def shape(sql: str, *, backslash: bool = False) -> Shape:
     depth = deepest = cases = 0
     surplus = False
     unclosed: str | None = None
-    for match in (_ESCAPED_TOKEN if backslash else _TOKEN).finditer(sql):
-        token = match.group(0)
-        if token in "([{":
+    for match in (_ESCAPED_PIECE if backslash else _TOKEN).finditer(sql):
+        piece = match.group(0)
+        if piece in "([{":
             depth += 1
-        elif token in ")]}":
+        elif piece in ")]}":
             depth -= 1
             surplus = surplus or depth < 0
-        elif token in ("'", '"', "`", "/*"):
-            unclosed = "a comment" if token == "/*" else f"a literal opened with {token}"
+        elif piece in ("'", '"', "`", "/*"):
+            unclosed = "a comment" if piece == "/*" else f"a literal opened with {piece}"
             break
-        elif len(token) == 4 and token.lower() == "case":
+        elif len(piece) == 4 and piece.lower() == "case":
             cases += 1
-        elif len(token) == 3 and token.lower() == "end" and cases:
+        elif len(piece) == 3 and piece.lower() == "end" and cases:
             cases -= 1
         deepest = max(deepest, depth + cases)
     if unclosed is None and depth > 0:
@@ -197,8 +197,8 @@ def without_comments(sql: str) -> str:
     out: list[str] = []
     at = 0
     for match in _TOKEN.finditer(sql):
-        token = match.group(0)
-        if _COMMENT.fullmatch(token):
+        piece = match.group(0)
+        if _COMMENT.fullmatch(piece):
             out.append(sql[at : match.start()])
             at = match.end()
     return " ".join([*out, sql[at:]])

@@ -23,8 +23,9 @@ class Constant(NamedTuple):
 
 _NOW = (exp.CurrentDate, exp.CurrentTimestamp, exp.CurrentDatetime, exp.CurrentTime)
 _NOW_NAMES = frozenset(
-    "now today getdate sysdate current_date current_timestamp localtimestamp curdate getutcdate sysdatetime sysutcdatetime "
-    "utc_timestamp utc_date statement_timestamp transaction_timestamp clock_timestamp systimestamp current_datetime localtime".split()
+    "now today getdate sysdate current_date current_timestamp localtimestamp curdate getutcdate sysdatetime "
+    "sysutcdatetime utc_timestamp utc_date statement_timestamp transaction_timestamp clock_timestamp systimestamp "
+    "current_datetime localtime".split()
 )
 _ADD = tuple(
     getattr(exp, name)
@@ -39,6 +40,12 @@ _DATE_WRAPPERS = tuple(
         "Date TsOrDsToDate TsOrDsToTimestamp TimeStrToTime TimeStrToDate DateStrToDate StrToDate StrToTime TsOrDsToDatetime "
         "Timestamp Datetime ToDays TsOrDsToTime TimestampFromParts"
     ).split()
+    if hasattr(exp, name)
+)
+# conversions that sqlglot writes around an argument, or that leave a date the date it is
+IMPLICIT = tuple(
+    getattr(exp, name)
+    for name in "TsOrDsToTimestamp TimeStrToTime TimeStrToDate StrToDate StrToTime Timestamp Datetime DateStrToDate".split()
     if hasattr(exp, name)
 )
 _TRUNCS = tuple(getattr(exp, name) for name in ("DateTrunc", "TimestampTrunc", "DatetimeTrunc") if hasattr(exp, name))
@@ -241,7 +248,7 @@ def _unwrapped(node: exp.Expr) -> exp.Expr:
 
 
 def form_value(form: DatePart | DateTrunc, value: Value) -> Value:
-    """A constant that is compared with a date part or a truncated date: ``'03'`` of a month is 3, ``'2024-03'`` its first day."""
+    """A constant compared with a date part or a truncated date: ``'03'`` of a month is 3, ``'2024-03'`` its first day."""
     if isinstance(form, DatePart):
         if isinstance(value, str) and value.strip().isdigit():
             return int(value)
@@ -314,6 +321,7 @@ def _named(node: exp.Column, scope: Scope) -> Constant | None:
     if not node.table and name.lower() in ("sysdate", "systimestamp", "current_date", "current_timestamp", "today", "getdate"):
         return Constant(Now())
     if is_quoted_text(node, scope):
+        scope.reader.literals[name] = None
         return Constant(normal_value(name), (name,))
     hit = deref(node, scope)
     if isinstance(hit.node, Base | exp.Column):
@@ -336,7 +344,7 @@ def is_quoted_text(node: exp.Expr, scope: Scope) -> bool:
     parent = node.parent
     while isinstance(parent, exp.Paren | exp.Upper | exp.Lower | exp.Trim | exp.Date | exp.Collate):
         node, parent = parent, parent.parent
-    if isinstance(parent, exp.In) or isinstance(parent, exp.Between):
+    if isinstance(parent, exp.In | exp.Between):
         compared = parent.this is not node
     elif isinstance(parent, exp.Predicate | exp.Binary):
         compared = parent.args.get("expression") is node
