@@ -32,7 +32,8 @@ def _listed(text: str) -> tuple[str, ...]:
 
 
 _NOUNS_IN_ING = _listed(
-    "reading building booking meeting ranking shipping listing painting recording opening earning saving wedding setting offering "
+    "reading building booking meeting ranking shipping listing painting recording opening earning saving wedding "
+    "setting offering "
     "landing training holding rating filing posting rating crossing housing spending"
 )
 # where the lemma list has another word in mind than a question about data has
@@ -199,7 +200,8 @@ def column_similarity(phrase: Column, column: Column) -> float:
     """Likeness of two columns, or of a phrase and a column, in 0-1.
 
     1: the same words. Above 0.85: synonyms or one generic word more (``customer``, ``customer_id``). About 0.7: one contains
-    the other (``date``, ``order_date``). Below 0.5: some word in common. 0: unrelated. A date part is like its column, and like a
+    the other (``date``, ``order_date``). Below 0.5: some word in common. 0: unrelated. A date part is like its
+    column, and like a
     column that is called after the part.
     """
     if isinstance(phrase, str) and isinstance(column, str):

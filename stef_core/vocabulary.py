@@ -199,8 +199,11 @@ VALUE_SPELLINGS: dict[str, str] = {
     **dict.fromkeys(("f", "w", "woman", "women", "females"), "female"),
     **dict.fromkeys(("yes", "y", "t"), "true"),
     **dict.fromkeys(("no", "n"), "false"),
-    **{"asian": "asia", "european": "europe", "african": "africa", "north american": "north america"},
-    **{"south american": "south america"},
+    "asian": "asia",
+    "european": "europe",
+    "african": "africa",
+    "north american": "north america",
+    "south american": "south america",
     "canceled": "cancelled",
     "grey": "gray",
     "colour": "color",
@@ -415,7 +418,8 @@ ENTITY_NOUNS = word_set(
     task message session campaign lead deal contract claim policy case request complaint return refund record row
     entry male female
     man woman child kid adult friend follower subscriber contact partner manager worker staff driver passenger tenant landlord
-    building apartment branch office region site device machine vehicle bike trip ride route station stop train bus plane"""
+    building apartment branch office region site device machine vehicle bike trip ride route station stop train bus plane parcel
+    nurse bill flight winner director actor film request job applicant candidate quote asset payment refund"""
 )
 
 # nouns that hold a figure: "how many points" and "number of pages" are often columns, not counts

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from stef_core.extract.question_tokens import Token
 from stef_core.records import Column, DatePart, Filter, Now
-from stef_core.vocabulary import ENTITY_NOUNS
+from stef_core.vocabulary import ENTITY_NOUNS, word_set
 
 MONTHS = {name.casefold(): i for i, name in enumerate(calendar.month_name) if name}
 MONTHS |= {name.casefold(): i for i, name in enumerate(calendar.month_abbr) if name} | {"sept": 9}
@@ -157,9 +157,19 @@ def _from_month(tokens: list[Token], i: int) -> tuple[Period | None, int]:
         return Period("month", f"{mention}-01", f"{mention}-{last:02d}", number=month, mention=mention), j + used - i
     if i + 1 < len(tokens) and tokens[i + 1].kind == "w" and tokens[i + 1].capital:
         return None, 0  # "September Meeting" is a name
-    if _low(tokens, i - 1) in ("in", "during", "of", "since", "before", "after", "every", "for", "until"):
+    if _low(tokens, i - 1) in ("in", "during", "of", "since", "before", "after", "every", "for", "until", "between", "from"):
         return Period("month_of_year", number=month), 1
     return None, 0
+
+
+def with_year(period: Period, other: Period) -> Period:
+    """A month without a year in the year of another period: "between August and November 2013"."""
+    if period.unit != "month_of_year" or other.unit != "month":
+        return period
+    year = int(other.start[:4])
+    last = calendar.monthrange(year, period.number)[1]
+    mention = f"{year}-{period.number:02d}"
+    return Period("month", f"{mention}-01", f"{mention}-{last:02d}", number=period.number, mention=mention)
 
 
 def _day(year: int, month: int, day: int) -> Period | None:
@@ -290,19 +300,12 @@ _CONVENTIONS = {
     "die": "death_date",
     "sign": "signup_date",
     "register": "registration_date",
-    "place": "order_date",
     "open": "opened_at",
     "admit": "admission_date",
     "found": "founded",
     "establish": "founded",
-    "happen": "date",
-    "occur": "date",
-    "hold": "date",
-    "take": "date",
-    "earn": "date",
-    "get": "date",
-    "come": "date",
 }
+_VAGUE = word_set("place make take happen occur hold get come do receive have earn give")
 _NOUN_CONVENTIONS = {
     "order": "order_date",
     "ticket": "created_at",
@@ -314,6 +317,6 @@ _NOUN_CONVENTIONS = {
 
 def date_column(verb: str | None, noun: str | None) -> str:
     """The usual name of the date column of an event (``order`` → ``order_date``) or of a kind of row."""
-    if verb:
+    if verb and verb not in _VAGUE:
         return _CONVENTIONS.get(verb, f"{verb}_date")
     return _NOUN_CONVENTIONS.get(noun or "", "date")

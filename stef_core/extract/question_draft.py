@@ -24,7 +24,8 @@ _VERBS = word_set(
     place order reopen ship deliver return cancel open close"""
 )
 _PARTICIPLES = word_set(
-    """born made held taken given written sold bought paid won lost built led flown known spent taught worn sung left met sent
+    """aged born made held taken given written sold bought paid won lost built led flown known spent taught worn sung
+    left met sent
     shown seen chosen begun run driven gone earned got gotten broken kept"""
 )
 _NOUN_LEADS = word_set("average total mean the maximum minimum highest lowest of per with a an whose their its")
@@ -103,10 +104,9 @@ class Draft:
         if low.endswith("ed") and len(low) > 4 and token.lemma != low:
             return not self._is_modifier(i)
         before = self.low(i - 1)
-        if (
-            before in ("average", "total", "mean", "the", "maximum", "minimum", "highest", "lowest", "of", "per")
-            and token.lemma == low
-        ):
+        if self.kind(i - 1) == "n" and low != token.lemma:
+            return False  # "3 wins"
+        if before in _NOUN_LEADS and token.lemma == low:
             return False
         if (
             before in ("to", "can", "could", "will", "did", "does", "do", "should", "who", "that", "which")
@@ -176,7 +176,8 @@ _DETERMINERS = word_set(
 )
 _NOISE = word_set(
     """different distinct unique respective corresponding total average mean maximum minimum highest lowest most least following
-    certain specific overall please together separately respectively exactly currently still already than also per everyone
+    certain specific overall other please together separately respectively exactly currently still already than also
+    per everyone
     anyone someone one ones list show find give return display"""
 )
 _FILLERS = word_set("different distinct unique respective corresponding own overall full-fledged various individual")

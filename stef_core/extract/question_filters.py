@@ -4,13 +4,17 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from stef_core.extract.question_dates import Period, between_periods, date_column, period_filters
-from stef_core.extract.question_draft import Draft, Found
+from stef_core.extract.question_dates import Period, between_periods, date_column, period_filters, with_year
+from stef_core.extract.question_draft import COMMANDS, Draft, Found
 from stef_core.extract.question_tokens import Token
 from stef_core.lexicon import attribute_groups, attribute_of
 from stef_core.records import AllOf, AnyOf, Column, Condition, Filter
-from stef_core.vocabulary import ENTITY_NOUNS, STOP_WORDS, SURE_VALUE_NOUNS, VALUE_NOUNS, word_set
+from stef_core.vocabulary import ENTITY_NOUNS, GENERIC_WORDS, STOP_WORDS, SURE_VALUE_NOUNS, VALUE_NOUNS, word_set
 
+_PEOPLE = word_set(
+    """player driver customer student employee person singer user patient author artist actor director client member teacher
+    tourist visitor guest worker passenger rider coach scientist writer composer conductor"""
+)
 _VALUED = word_set("name title id type value code status label category word text surname")
 _NAMED = frozenset(("named", "called", "titled", "entitled", "nicknamed", "labeled", "labelled", "tagged"))
 _PLACE = word_set("in from of to at within outside into on by for with under than through")
@@ -19,7 +23,8 @@ _SOFT = word_set("still currently now already not also actually been being the a
 _ADJECTIVE_GROUPS = word_set("status priority channel gender platform colour tier segment country")
 _CHANNEL_ROWS = word_set("order sale purchase customer booking transaction signup visit ticket payment")
 _QUANTIFIERS = frozenset(
-    """same each every different own which what whichever largest smallest biggest highest lowest oldest newest latest first last
+    """same each every different own which what whichever largest smallest biggest highest lowest oldest newest
+    latest first last
     second third top bottom all both any single whole entire other another given respective particular certain
     specific most least
     more only new old following current main average total following this that these those best worst correct wrong no
@@ -40,6 +45,7 @@ _LIKE = {
     ("ends", "with"): "%{}", ("end", "with"): "%{}", ("ending", "with"): "%{}", ("ends", "in"): "%{}", ("end", "in"): "%{}",
     ("ending", "in"): "%{}",
 }  # fmt: skip
+_LIKE_ENDS = frozenset(phrase[-1] for phrase in _LIKE)
 _LIKE_LINKS = word_set("the a an word words letter letters string phrase substring character prefix text keyword term")
 _DIRECTIONS = {
     "before": "before", "after": "after", "since": "since", "until": "until", "till": "until", "through": "until",
@@ -130,6 +136,8 @@ def _date(draft: Draft, i: int, period: Period) -> int:
     if draft.low(after) in ("and", "to", "until", "through", "till", "-", "–") and draft.kind(_past(draft, after + 1)) == "d":
         end = _past(draft, after + 1)
         other = draft.tokens[end].value
+        if isinstance(other, Period):
+            period = with_year(period, other)
         joined = word in ("between", "from") or draft.low(after) in ("to", "through", "until", "till", "-", "–")
         if isinstance(other, Period) and joined and period.start and other.start:
             text = draft.text(text_start, end + 1)
@@ -162,6 +170,10 @@ def _date(draft: Draft, i: int, period: Period) -> int:
     return after
 
 
+def _entity_before(draft: Draft, i: int) -> str | None:
+    return next((draft.lemma(k) for k in range(i - 1, max(-1, i - 6), -1) if draft.lemma(k) in ENTITY_NOUNS), None)
+
+
 def _past(draft: Draft, i: int) -> int:
     while draft.low(i) in ("the", "year", "in", "on"):
         i += 1
@@ -185,10 +197,11 @@ def _date_column(draft: Draft, i: int) -> str:
         if (
             draft.kind(j) == "w"
             and draft.is_verb(j)
+            and low not in COMMANDS
             and low not in ("have", "has", "had", "do", "did", "does", "was", "were", "is", "are")
         ):
             if not attribute_groups(low) or draft.kind(j + 1) != "w" or draft.low(j + 1) in _PLACE | STOP_WORDS:
-                return date_column(base, None)
+                return date_column(base, noun or _entity_before(draft, j))
         elif noun is None and base in ENTITY_NOUNS:
             noun = base
         j -= 1
@@ -243,6 +256,8 @@ def _pattern(draft: Draft, i: int) -> tuple[str, int] | None:
     j = i
     while j > 0 and draft.low(j - 1) in _LIKE_LINKS:
         j -= 1
+    if draft.low(j - 1) not in _LIKE_ENDS:
+        return None
     for phrase, pattern in _LIKE.items():
         start = j - len(phrase)
         if start >= 0 and draft.matches(start, phrase):
@@ -289,10 +304,18 @@ def read_names(draft: Draft, protected: frozenset[str] = frozenset()) -> None:
             draft.add(start, end, Filter(column=column, op="like", value=pattern[0].format(token.low)))
             i = end
             continue
+        if not token.capital and draft.low(i - 1) in _NAMED and token.low not in STOP_WORDS:
+            draft.add(i - 1, i + 1, Filter(column="name", op="=", value=token.low, certain=False))
         if not token.capital or _starts_sentence(draft, i):
             i += 1
             continue
+        if token.code and token.low[-1].isalnum() and any(c.isdigit() for c in token.low):
+            i += 1  # a code: read with the figures
+            continue
         end = name_end(draft, i)
+        if draft.kind(end + 1) == "n" and draft.low(end) in ("is", "are", "was", "=", "of"):
+            i = end  # "the Low Grade is 9" names a column
+            continue
         _name(draft, i, end)
         i = end
 
@@ -306,7 +329,7 @@ def name_end(draft: Draft, i: int) -> int:
         and first.text.isalpha()
         and len(first.text) <= 4
         and end < len(draft.tokens)
-        and draft.tokens[end].code
+        and (draft.tokens[end].code or draft.tokens[end].kind == "n")
     ):
         return end  # "SKU AB_1": a column and its value
     while end < len(draft.tokens):
@@ -351,6 +374,8 @@ def _name(draft: Draft, start: int, end: int) -> None:
         return  # an acronym is as often a column
     if any(t.low in STOP_WORDS and t.low not in ("of", "the", "and", "us", "in") for t in tokens[:1]):
         return
+    if all(t.lemma in GENERIC_WORDS or t.lemma in ENTITY_NOUNS for t in tokens):
+        return  # "the Package Id", "TV Channels": columns and rows in capitals
     before = draft.low(start - 1)
     negated = negation_before(draft, start)
     op = "!=" if negated else "="
@@ -405,6 +430,9 @@ def _name(draft: Draft, start: int, end: int) -> None:
             end,
             before in ("in", "from", "outside", "or", "and", ",", "nor", "than", "within") or noun in ENTITY_NOUNS,
         )
+        return
+    if groups == ("country", "language") and (noun in _PEOPLE or (after in ("or", "and") and draft.lemma(end + 2) in _PEOPLE)):
+        keep(attribute_of(low)[0], start, end, True)
         return
     if groups:
         spoken = (
@@ -567,7 +595,7 @@ def _placed(draft: Draft, i: int, group: str) -> bool | None:
             return None
         if group == "status" and draft.low(i - 1) in ("to", "will", "can"):
             return None
-        return True
+        return not (i + 2 < len(draft.tokens) and draft.is_noun(i + 2))  # "black card borders" are borders
     if (
         after
         and (draft.low(i + 1) in ("and", "or", "nor", "but") or attribute_groups(draft.low(i + 1)))
@@ -658,7 +686,8 @@ def _connector(draft: Draft, start: int, end: int) -> str | None:
         return None
     key = [w for w in words if w in ("or", "and", "nor", ",", "&")]
     rest = [w for w in words if w not in ("or", "and", "nor", ",", "&")]
-    light = {"the", "a", "an", "either", "in", "from", "of", "have", "has", "been", "are", "is", "was", "were", "with", "that", "who"} | {
+    light = {"the", "a", "an", "either", "in", "from", "of", "have", "has", "been", "are", "is", "was", "were", "with",
+        "that", "who"} | {
         "which", "on", "by", "at", "to", "whose", "through", "did", "not", "for", "had", "be",
     }  # fmt: skip
     if not key or any(w not in light for w in rest):

@@ -25,10 +25,10 @@ _CALL = re.compile(
     re.IGNORECASE,
 )
 _COMPARE = re.compile(
-    rf"(?P<col>{_NAME})\s*(?P<op><=|>=|!\s?=|<>|==|=|<|>|\bNOT\s+LIKE\b|\bLIKE\b)\s*(?P<value>{_LITERAL})(?![\w(.])",
+    rf"(?P<col>{_NAME})\s*(?P<op><\s?=|>\s?=|!\s?=|<>|==|=|<|>|\bNOT\s+LIKE\b|\bLIKE\b)\s*(?P<value>{_LITERAL})(?![\w(.])",
     re.IGNORECASE,
 )
-_SPLIT = re.compile(r";|\n|(?<=[\w'\"`)])\.\s+(?=[A-Z`'\"])|,\s+(?=[^,;]{1,60}?\s(?:refers?\s+to|stands\s+for|means?)\s)")
+_SPLIT = re.compile(r";|\n|(?<=[\w'\"`)]{2})\.\s+(?=[A-Z`'\"])|,\s+(?=[^,;]{1,60}?\s(?:refers?\s+to|stands\s+for|means?)\s)")
 _VERB = re.compile(
     r"\s+(?:refers?\s+to|referes\s+to|refer|stands?\s+for|means?(?:\s+that)?|represents?|denotes?|indicates?|implies|signifies|"
     r"corresponds?\s+to|is\s+(?:the\s+same\s+as|defined\s+as|calculated\s+as|equal\s+to))\s*:?\s+",
@@ -40,6 +40,10 @@ _ARITHMETIC = re.compile(
     r"\b(?:DIVIDE|MULTIPLY|SUBTRACT|ADD)\s*\(|[\w`)\]]\s*[/*]\s*[\w`(]|[\w`)]\s+[-+]\s+[\w`(]", re.IGNORECASE
 )
 _BARE = re.compile(rf"^{_NAME}$")
+_NAMING = re.compile(r"(?:full\s+|first\s+|last\s+)?(?:name|title|id|code|surname)\b", re.IGNORECASE)
+_STRFTIME = re.compile(
+    rf"strftime\s*\(\s*'%(?P<part>[Ymd])'\s*,\s*(?P<col>{_NAME})\s*\)\s*(?P<op>[<>!]?\s?=|[<>])\s*(?P<value>{_LITERAL})"
+)
 _QUOTES = "'\"`‘’"
 _DATE_PART = {"year": "year", "month": "month", "day": "day"}
 _STOP_COLUMNS = frozenset("and or not where when if then the of in is to a an as with by for from than".split())
@@ -56,12 +60,23 @@ def read_hints(text: str, question: str) -> tuple[Hint, ...]:
         return ()
     asked = frozenset(words(question))
     out: list[Hint] = []
-    for clause in _SPLIT.split(text):
+    for clause in _pieces(text):
         clause = " ".join(clause.split()).strip(" .,;")
         if clause:
             out.extend(_clause(clause, asked))
     known = asked.union(*(words(h.text) for h in out if h.relevant))
     return tuple(dict.fromkeys(h if h.relevant or known.isdisjoint(words(h.text)) else replace(h, relevant=True) for h in out))
+
+
+def _pieces(text: str) -> list[str]:
+    """The clauses of a text; a separator inside double quotes separates nothing."""
+    out: list[str] = []
+    for piece in _SPLIT.split(text):
+        if out and out[-1].count('"') % 2:
+            out[-1] += f", {piece}"
+        else:
+            out.append(piece)
+    return out
 
 
 def _clause(clause: str, asked: frozenset[str]) -> Iterable[Hint]:
@@ -81,7 +96,8 @@ def _clause(clause: str, asked: frozenset[str]) -> Iterable[Hint]:
     statement = _IS.search(clause)
     if statement and not _COMPARE.search(clause):
         left, right = clause[: statement.start()].strip(), clause[statement.end() :].strip()
-        if left[:1] in _QUOTES or any(c.isdigit() for c in left):
+        named = left[:1].isupper() and _NAMING.match(right)
+        if left[:1] in _QUOTES or left[-1:] in _QUOTES or any(c.isdigit() for c in left) or named:
             column = right.split(" of ")[0].strip(_QUOTES)
             if len(column) <= 60:
                 return [_hint(left.strip(_QUOTES), asked, clause, column=_column(column), op="=", value=_value(left))]
@@ -117,6 +133,13 @@ def _explained(phrase: str, meaning: str, clause: str, asked: frozenset[str]) ->
     def free(match: re.Match[str]) -> bool:
         return not any(match.start() < b and a < match.end() for a, b in taken)
 
+    for match in _STRFTIME.finditer(meaning):
+        taken.append(match.span())
+        part = {"Y": "year", "m": "month", "d": "day"}[match["part"]]
+        column, value = _column(match["col"]), _value(match["value"].strip(_QUOTES))
+        out.append(
+            _hint(phrase, asked, clause, column=column, op=_op(match["op"]), value=value, expression=f"{part}({column})")
+        )
     for pattern in (_NULL, _RANGE, _LIST, _CALL, _COMPARE):
         for match in pattern.finditer(meaning):
             column = _column(match["col"])
@@ -144,11 +167,11 @@ def _explained(phrase: str, meaning: str, clause: str, asked: frozenset[str]) ->
     if out:
         return out
     bare = meaning.strip(" .")
-    if _is_column(bare) or (len(bare.split()) <= 3 and re.fullmatch(r"[\w .`]+", bare)):
-        return [_hint(phrase, asked, clause, column=_column(bare))]
     listed = re.split(r"\s*(?:,|\band\b|\bor\b)\s*", bare)
     if 1 < len(listed) <= 6 and all(_BARE.match(p.strip()) for p in listed):
         return [_hint(phrase, asked, clause, column=_column(p)) for p in listed]
+    if _is_column(bare) or (len(bare.split()) <= 3 and re.fullmatch(r"[\w .`]+", bare)):
+        return [_hint(phrase, asked, clause, column=_column(bare))]
     return [_hint(phrase, asked, clause, expression=None)] if phrase else [_hint(clause, asked, clause)]
 
 

@@ -23,8 +23,10 @@ _COMPARATORS: list[tuple[tuple[str, ...], str]] = sorted(
         *(((no, word, "than"), ">=" if word in _DOWN else "<=") for word in _ADJECTIVES for no in ("no", "not")),
         *(((word, "or", "equal", "to"), "<=" if word in _DOWN else ">=") for word in _ADJECTIVES),
         (("more", "expensive", "than"), ">"), (("less", "expensive", "than"), "<"),
-        (("over",), ">"), (("above",), ">"), (("exceeding",), ">"), (("exceeds",), ">"), (("exceed",), ">"), (("exceeded",), ">"),
-        (("in", "excess", "of"), ">"), (("beyond",), ">"), (("upwards", "of"), ">="), (("surpassing",), ">"), (("surpass",), ">"),
+        (("over",), ">"), (("above",), ">"), (("exceeding",), ">"), (("exceeds",), ">"), (("exceed",), ">"),
+        (("exceeded",), ">"),
+        (("in", "excess", "of"), ">"), (("beyond",), ">"), (("upwards", "of"), ">="), (("surpassing",), ">"),
+        (("surpass",), ">"),
         (("not", "exceed"), "<="), (("not", "exceeding"), "<="), (("not", "over"), "<="), (("not", "above"), "<="),
         (("under",), "<"), (("below",), "<"), (("not", "under"), ">="), (("not", "below"), ">="),
         (("at", "least"), ">="), (("a", "minimum", "of"), ">="), (("minimum", "of"), ">="), (("at", "minimum"), ">="),
@@ -41,13 +43,16 @@ for _phrase, _op in _COMPARATORS:
 _MORE = word_set("more above higher over older later up greater longer larger better bigger")
 _FEWER = word_set("less fewer below lower under younger earlier smaller shorter down")
 _VERB_COLUMNS = {
-    "earn": "salary", "cost": "price", "weigh": "weight", "last": "duration", "spend": "amount", "score": "score", "pay": "amount",
+    "earn": "salary", "cost": "price", "weigh": "weight", "last": "duration", "spend": "amount", "score": "score",
+    "pay": "amount",
     "live": "population", "price": "price", "worth": "amount", "value": "amount", "rate": "rating",
 }  # fmt: skip
 _MONEY_ROWS = word_set("order invoice sale payment transaction purchase donation deal booking")
 _LINKS = word_set("is are was were of value being be as that which has a the had been")
 _AGGREGATES = {"average": "avg", "mean": "avg", "total": "sum", "maximum": "max", "minimum": "min", "avg": "avg"}
 _HAVE = word_set("have has had with having of owns own possess possesses containing contain")
+_MEASURED = {"tall": "height", "old": "age", "long": "length", "heavy": "weight", "wide": "width", "deep": "depth"}
+RATIO_WORDS = frozenset(("percentage", "percent", "ratio", "proportion", "fraction", "share", "rate", "pct"))
 _SPAN = re.compile(r"(\d{1,9})[-–](\d{1,9})")
 _TIMES = {"once": 1, "twice": 2, "thrice": 3}
 _NUMBER_LINKS = word_set("is are was were = of equals : being number no # as to")
@@ -207,11 +212,10 @@ def _subject(
         return i, adjective, None, after + (draft.low(after) in UNITS or draft.lemma(after) in UNITS)
     if adjective and draft.lemma(after) in TIME_UNITS:
         return i, "duration", None, after + 1
-    if (start > 0 and draft.is_verb(start - 1)) or draft.lemma(start - 1) in _VERB_COLUMNS:
-        verb = draft.lemma(start - 1)
-        if verb in _VERB_COLUMNS:
-            total = draft.matches(after, ("in", "total")) or draft.matches(after, ("altogether",))
-            return start - 1, _VERB_COLUMNS[verb], "sum" if total else None, after + (2 if total else 0)
+    verb = draft.lemma(start - 1)
+    if verb in _VERB_COLUMNS and (draft.is_verb(start - 1) or verb in ("cost", "worth")):
+        total = draft.matches(after, ("in", "total")) or draft.matches(after, ("altogether",))
+        return start - 1, _VERB_COLUMNS[verb], "sum" if total else None, after + (2 if total else 0)
     if counted is not None and (draft.low(start - 1) in _HAVE or draft.low(i - 1) in _HAVE or start == i):
         noun, end = counted
         if noun in MEASURE_NOUNS or noun in UNITS:
@@ -298,8 +302,10 @@ def _equality(draft: Draft, i: int, value: str | int | float) -> None:
         if noun in ENTITY_NOUNS and noun not in VALUE_NOUNS:
             numbered = draft.low(i - 1) in ("number", "no", "#")
             if plural or (linked and not numbered):
+                if token.code:
+                    draft.add(i, i + 1, Filter(column=None, op=op, value=value, certain=False))
                 return
-            name: Column = f"{draft.column(last - 1, last)}_id" if token.kind == "n" else None  # type: ignore[assignment]
+            name = f"{draft.column(last - 1, last)}_id" if token.kind == "n" else None
             draft.add(last - 1, i + 1, Filter(column=name, op=op, value=value))
             return
         if plural and token.kind == "n" and not linked:
@@ -309,9 +315,16 @@ def _equality(draft: Draft, i: int, value: str | int | float) -> None:
     if token.code and token.kind == "w":
         draft.add(i, i + 1, Filter(column=None, op=op, value=value, certain=False))
         return
+    verb = _VERB_COLUMNS.get(draft.lemma(i - 1))
+    measured = _MEASURED.get(draft.low(i + 1)) or _MEASURED.get(draft.low(i + 2)) if token.kind == "n" else None
+    if verb or measured:
+        end = i + 1 + (0 if verb else 1 if draft.low(i + 1) in _MEASURED else 2)
+        draft.add(i - 1 if verb else i, end, Filter(column=verb or measured, op=op, value=value))
+        return
     counted = _counted(draft, i + 1)
     if counted is not None and (draft.low(i - 1) in _HAVE or counted[0] in MEASURE_NOUNS) and counted[0] not in TIME_UNITS:
-        draft.add(i, i + 1, Filter(column=counted[0], op=op, value=value, certain=False))
+        sure = draft.low(i - 1) in ("with", "has", "have", "had", "having") and counted[0] in MEASURE_NOUNS
+        draft.add(i, i + 1, Filter(column=counted[0], op=op, value=value, certain=sure))
 
 
 def _column_of(draft: Draft) -> Column | None:
@@ -321,9 +334,8 @@ def _column_of(draft: Draft) -> Column | None:
 
 def ratio_words(draft: Draft) -> bool:
     """Whether a share, percentage, rate or ratio is asked for."""
-    words = {"percentage", "percent", "ratio", "proportion", "fraction", "share", "rate", "pct"}
     for i, token in enumerate(draft.tokens):
-        if token.kind == "w" and token.low in words:
+        if token.kind == "w" and token.low in RATIO_WORDS:
             if token.low in ("share", "rate") and draft.low(i + 1) not in ("of",) and draft.low(i - 1) not in ("what", "the"):
                 continue
             if token.low == "rate" and draft.low(i + 1) != "of":

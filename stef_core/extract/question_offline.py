@@ -37,7 +37,7 @@ from stef_core.extract.question_shape import (
 from stef_core.extract.question_text import clean, language_of, parentheses, split_evidence, without_parentheses
 from stef_core.extract.question_tokens import Token, tokenize
 from stef_core.lexicon import words
-from stef_core.records import Aggregation, AllOf, AnyOf, Condition, Filter, Hint, Mentions, QueryRecord, QuestionSpec
+from stef_core.records import Aggregation, AllOf, AnyOf, Column, Condition, Filter, Hint, Mentions, QueryRecord, QuestionSpec
 from stef_core.rules import Rules
 from stef_core.vocabulary import STOP_WORDS
 
@@ -51,6 +51,7 @@ _DEFINITION = re.compile(
     r"(?P<column>[A-Za-z]\w*(?:\s\w+)?)\s*(?:[.?!;]|$)",
     re.IGNORECASE,
 )
+_BEFORE_BRACKET = re.compile(r"((?:[\w'-]+\s+){1,3})\(")
 _DEFINED = {"sum": "sum", "total": "sum", "average": "avg", "mean": "avg", "number": "count", "count": "count"}
 _SET_WORDS = (("but", "not"), ("but", "do", "not"), ("but", "does", "not"), ("but", "did", "not"), ("but", "have", "not"))
 
@@ -116,11 +117,12 @@ def _read(text: str, evidence: str | None) -> QuestionSpec:
     body = _DEFINITION.sub(" ", without_parentheses(content)) if defined else without_parentheses(content)
     draft = Draft(merge_dates(tokenize(body)))
     _run(draft)
-    filters = (*join_conditions(draft), *_bracket_filters(hints, len(brackets)))
+    filters = _with_brackets(join_conditions(draft), _bracket_filters(hints, len(brackets)), content)
+    aggregations = _aggregations(draft, defined)
     every = draft.tokens if not brackets and not defined else merge_dates(tokenize(content))
     return QuestionSpec(
-        projections=tuple(dict.fromkeys(draft.projections)),
-        aggregations=tuple(dict.fromkeys(_with_definition(a, defined) for a in draft.aggregations)),
+        projections=tuple(dict.fromkeys(p for p in draft.projections if p not in defined)),
+        aggregations=aggregations,
         filters=filters,
         group_by=tuple(dict.fromkeys(draft.group_by)),
         order_by=tuple(dict.fromkeys(draft.order_by)),
@@ -160,9 +162,11 @@ def _run(draft: Draft) -> None:
     read_distinct(draft)
     read_outputs(draft)
     draft.order_by = read_superlatives_done
-    if any(draft.matches(i, phrase) for phrase in _SET_WORDS for i in range(len(draft.tokens))):
+    if any(token.low == "but" and any(draft.matches(i, p) for p in _SET_WORDS) for i, token in enumerate(draft.tokens)):
         draft.set_op = "except"
     for i, token in enumerate(draft.tokens):
+        if token.low in ("excluding", "except", "besides") and not any(draft.used[i + 1 : i + 4]):
+            draft.unread.append(draft.text(i, i + 4))
         if token.kind in ("q", "d") and not draft.used[i]:
             draft.unread.append(token.text)
         elif token.kind == "n" and not draft.used[i] and not token.spelled and not token.ordinal:
@@ -179,6 +183,18 @@ def _bracket_filters(hints: Sequence[Hint], brackets: int) -> list[Filter]:
     ]
 
 
+def _with_brackets(conditions: tuple[Condition, ...], explained: list[Filter], content: str) -> tuple[Condition, ...]:
+    """Both, where a bracket just behind a word such as "unpaid" says what the word means: then the word itself is a guess."""
+    if not explained:
+        return conditions
+    near = {w for match in _BEFORE_BRACKET.finditer(content) for w in match.group(1).casefold().split()}
+    softened = (
+        replace(c, certain=False) if isinstance(c, Filter) and isinstance(c.value, str) and c.value in near else c
+        for c in conditions
+    )
+    return (*softened, *explained)
+
+
 def _definitions(content: str) -> dict[str, tuple[str, str]]:
     found = {}
     for match in _DEFINITION.finditer(content):
@@ -189,6 +205,16 @@ def _definitions(content: str) -> dict[str, tuple[str, str]]:
         column = "*" if func == "count" else "_".join(match["column"].casefold().split())
         found[word] = (func, column)
     return found
+
+
+def _aggregations(draft: Draft, defined: dict[str, tuple[str, str]]) -> tuple[Aggregation, ...]:
+    out = [_with_definition(a, defined) for a in draft.aggregations]
+    for word, (func, column) in defined.items():
+        named = draft.target in word.split() or word in draft.projections
+        if named and not any(a.column == column for a in out):
+            out.append(Aggregation(func=func, column=column, text=word))
+            draft.target = None
+    return tuple(dict.fromkeys(out))
 
 
 def _with_definition(aggregation: Aggregation, defined: dict[str, tuple[str, str]]) -> Aggregation:
@@ -268,7 +294,10 @@ def _apply(spec: QuestionSpec, rules: Rules) -> QuestionSpec:
         return replace(aggregation, func=metric.func, column=metric.column)
 
     aggregations = [metric_of(a) for a in spec.aggregations]
-    projections = []
+    if spec.target in metrics and not aggregations:
+        meant = metrics[spec.target]
+        aggregations.append(Aggregation(func=meant.func, column=meant.column, text=spec.target))
+    projections: list[Column] = []
     for column in spec.projections:
         name = column.replace("_", " ") if isinstance(column, str) else ""
         metric = metrics.get(name) or metrics.get(name.replace(" ", "_"))

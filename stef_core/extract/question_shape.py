@@ -7,6 +7,8 @@ from typing import Literal
 from stef_core.extract.question_dates import UNITS as TIME_UNITS
 from stef_core.extract.question_dates import date_column
 from stef_core.extract.question_draft import COMMANDS, Draft, entity_key
+from stef_core.extract.question_numbers import RATIO_WORDS
+from stef_core.lexicon import attribute_groups
 from stef_core.records import Aggregation, Column, DatePart, DateTrunc, OrderKey
 from stef_core.vocabulary import ENTITY_NOUNS, MEASURE_NOUNS, STOP_WORDS, word_set
 
@@ -15,6 +17,10 @@ Direction = Literal["asc", "desc"]
 _FUNCTIONS = {
     "average": "avg", "mean": "avg", "avg": "avg", "total": "sum", "sum": "sum", "combined": "sum", "cumulative": "sum",
     "maximum": "max", "max": "max", "minimum": "min", "min": "min",
+}  # fmt: skip
+_EXTREMES = {
+    "highest": "max", "largest": "max", "maximum": "max", "max": "max",
+    "lowest": "min", "smallest": "min", "minimum": "min", "min": "min",
 }  # fmt: skip
 # superlative: (column it speaks of, "" for the noun that follows, and the end of the order)
 _SUPERLATIVES: dict[str, tuple[str, Direction]] = {
@@ -36,10 +42,17 @@ _ORDER_VERBS = word_set("sorted ordered ranked sort order rank arranged arrange 
 _DESC = frozenset(("descending", "desc", "decreasing", "reverse", "descend"))
 _ASC = frozenset(("ascending", "asc", "increasing", "ascend"))
 _FROM_TO: dict[str, Direction] = {
-    **dict.fromkeys(("oldest", "highest", "largest", "biggest", "most", "longest", "newest", "latest", "best", "high", "heaviest"), "desc"),
-    **dict.fromkeys(("youngest", "lowest", "smallest", "least", "shortest", "earliest", "fewest", "low", "cheapest", "a"), "asc"),
+    **dict.fromkeys(("oldest", "highest", "largest", "biggest", "most", "longest", "newest", "latest", "best", "high",
+        "heaviest"), "desc"),
+    **dict.fromkeys(("youngest", "lowest", "smallest", "least", "shortest", "earliest", "fewest", "low", "cheapest",
+        "a"), "asc"),
 }  # fmt: skip
 _PRONOUNS = word_set("them these those they it all us me one there")
+_LEADS = (
+    COMMANDS
+    | _PRONOUNS
+    | word_set("please can could you what is are were was what's which out i would to want down in the all for")
+)
 _BOUNDARY = frozenset(
     """of for from in with whose that which who where having by per at on to during when has have had is are was were as than
     between over under above below within without into if belonging belong among since before after not using via
@@ -53,7 +66,8 @@ _NOT_GROUPS = frozenset(
 )
 _ATTRIBUTES = frozenset(
     """name id title number address email age date price amount code type status description phone salary weight height color
-    colour gender sex country city population rating score time year url location budget capacity nationality hometown theme""".split()
+    colour gender sex country city population rating score time year url location budget capacity nationality
+    hometown theme""".split()
 )
 _FREQUENCIES = {
     "daily": "day",
@@ -347,6 +361,14 @@ def _superlative(draft: Draft, i: int) -> int:
     entry = _SUPERLATIVES.get(low)
     if entry is None or draft.used[i] or draft.kind(i) != "w" or low in ("top", "bottom"):
         return 0
+    if (
+        low in _EXTREMES
+        and draft.low(i + 1) in ("and", ",", "or")
+        and draft.low(i + 2) in _EXTREMES.keys() | _FUNCTIONS.keys() | {"the"}
+    ):
+        return 0  # "the lowest and highest price": read as aggregates
+    if low in _EXTREMES and draft.low(i - 1) in ("and", ",", "or") and draft.low(i - 2) in _EXTREMES.keys() | _FUNCTIONS.keys():
+        return 0
     if low in ("most", "least") and (draft.low(i - 1) == "at" or draft.low(i + 1) == "of"):
         return 0
     column, direction = entry
@@ -389,7 +411,7 @@ def _superlative(draft: Draft, i: int) -> int:
         draft.use(i, last)
         return last
     elif draft.limit is None and not (plural and column not in ("#", "*", "") and low not in ("most", "fewest", "least")):
-        draft.limit, draft.asks_limit = 1, True
+        draft.limit, draft.asks_limit = _named_count(draft, i) or 1, True
     agg = None
     key: Column | None
     if column in ("#", "*") or (column == "" and low in ("most", "fewest", "least") and plural and noun not in MEASURE_NOUNS):
@@ -404,6 +426,20 @@ def _superlative(draft: Draft, i: int) -> int:
     draft.order_by.append(OrderKey(column=key, agg=agg, dir=direction, text=text, certain=key is not None))
     draft.use(i, last if column in ("", "#") else j)
     return j
+
+
+def _named_count(draft: Draft, i: int) -> int | None:
+    """The k of "the 3 clients with the largest loans"."""
+    for k in range(max(1, i - 7), i):
+        count = _count_at(draft, k)
+        if (
+            count is not None
+            and draft.low(k - 1) in ("the", "those", "which", "list", "show", "give", "find")
+            and draft.kind(k + 1) == "w"
+        ):
+            draft.use(k, k + 1)
+            return count
+    return None
 
 
 def _is_value(draft: Draft, i: int, last: int, noun: str, column: str) -> bool:
@@ -466,7 +502,7 @@ def _count(draft: Draft, i: int) -> int:
         j = i + 2
         while draft.low(j) in ("of", "the", "these", "those", "total", "more"):
             j += 1
-    elif (low in ("number", "count") and draft.low(i + 1) == "of") or (low == "numbers" and draft.low(i + 1) == "of"):
+    elif low in ("number", "count", "numbers") and draft.low(i + 1) == "of" and not (i > 0 and draft.is_noun(i - 1)):
         j = i + 2 + (draft.low(i + 2) in ("the", "all"))
         sure = i <= 1 or draft.low(i - 1) in ("total", "the", "show", "and") or bool(draft.group_by)
         if draft.low(i - 1) in ("with", "by", "a", "average", "max", "maximum", "minimum") or draft.lemma(j) in MEASURE_NOUNS:
@@ -482,6 +518,8 @@ def _count(draft: Draft, i: int) -> int:
     j += distinct
     first, last = draft.phrase_after(j)
     noun = draft.lemma(last - 1) if last > first else draft.lemma(j)
+    if attribute_groups(noun) and draft.low(last) in ("or", "and", ","):
+        noun = next((draft.lemma(k) for k in range(last, last + 4) if draft.lemma(k) in ENTITY_NOUNS), noun)
     if noun in MEASURE_NOUNS and low == "how":
         sure = noun in ENTITY_NOUNS
     if low == "how" and _counted_value(draft, first, last):
@@ -510,7 +548,7 @@ def _function(draft: Draft, i: int) -> int:
     low = draft.low(i)
     if draft.used[i] or draft.kind(i) != "w":
         return 0
-    func = _FUNCTIONS.get(low)
+    func = _FUNCTIONS.get(low) or (_EXTREMES.get(low) if draft.low(i + 1) in ("and", ",", "or") else None)
     j = i + 1
     if low == "how" and draft.low(j) == "much":
         func, j = "sum", j + 1
@@ -538,7 +576,7 @@ def _function(draft: Draft, i: int) -> int:
     if low in ("sum", "total", "average", "mean", "maximum", "minimum") and draft.low(j) == "of":
         j += 1
     elif draft.low(j) in ("and", ",", "or") and (
-        draft.low(j + 1) in _FUNCTIONS or draft.low(j + 1) in ("the", "highest", "lowest")
+        draft.low(j + 1) in _FUNCTIONS or draft.low(j + 1) in _EXTREMES or draft.low(j + 1) == "the"
     ):
         return _shared(draft, i, func)
     while draft.low(j) in _FUNCTIONS and func == "avg":
@@ -547,7 +585,8 @@ def _function(draft: Draft, i: int) -> int:
     if last == first:
         return 0
     column, last = _measure(draft, first, last)
-    draft.aggregations.append(Aggregation(func=func, column=column, text=draft.text(i, last)))
+    sure = low != "total" or draft.low(i - 1) not in ("whose", "with", "have", "has", "had", "having")
+    draft.aggregations.append(Aggregation(func=func, column=column, text=draft.text(i, last), certain=sure))
     draft.use(i, last)
     while draft.low(last) in ("and", ",") and low != "how":
         nxt = last + 1 + (draft.low(last + 1) == "and")
@@ -566,12 +605,10 @@ def _function(draft: Draft, i: int) -> int:
 def _shared(draft: Draft, i: int, func: str) -> int:
     """ "average, minimum and maximum price": one column for several functions."""
     funcs, j = [func], i + 1
-    while draft.low(j) in _FUNCTIONS or draft.low(j) in (",", "and", "the", "or") or draft.low(j) in ("highest", "lowest"):
+    while draft.low(j) in _FUNCTIONS or draft.low(j) in (",", "and", "the", "or") or draft.low(j) in _EXTREMES:
         word = draft.low(j)
-        if word in _FUNCTIONS:
-            funcs.append(_FUNCTIONS[word])
-        elif word in ("highest", "lowest"):
-            funcs.append("max" if word == "highest" else "min")
+        if word in _FUNCTIONS or word in _EXTREMES:
+            funcs.append(_FUNCTIONS.get(word) or _EXTREMES[word])
         j += 1
     j += draft.low(j) == "of"
     first, last = draft.phrase_after(j)
@@ -586,12 +623,16 @@ def _shared(draft: Draft, i: int, func: str) -> int:
 
 def _measure(draft: Draft, first: int, last: int) -> tuple[Column, int]:
     """The column of a measure: "order amount" → amount, "stay in days" → stay_days, "revenue" → revenue."""
-    if draft.low(last) == "in" and draft.lemma(last + 1) in TIME_UNITS and draft.low(last + 1) != draft.lemma(last + 1):
+    if (
+        draft.low(last) == "in"
+        and draft.lemma(last + 1) in TIME_UNITS.keys() | {"night"}
+        and draft.low(last + 1) != draft.lemma(last + 1)
+    ):
         return f"{draft.column(first, last)}_{draft.low(last + 1)}", last + 2
     if draft.low(last) == "per" and draft.low(last + 1) in ("gallon", "capita", "hour", "minute", "second", "liter", "litre"):
         return f"{draft.text(first, last).lower().replace(' ', '_')}_per_{draft.low(last + 1)}", last + 2
     words = [draft.low(k) for k in range(first, last)]
-    if len(words) == 2 and words[1] in ("days", "hours", "minutes", "months", "years"):
+    if len(words) == 2 and words[1] in ("days", "nights", "hours", "minutes", "months", "years"):
         return "_".join(words), last
     return draft.column(first, last), last
 
@@ -643,14 +684,14 @@ def read_outputs(draft: Draft) -> None:
     ) and items:
         _which(draft, items)
         return
-    of = follows in ("of", "for") or (follows in ("in", "from", "with") and len(items) > 1)
+    of = (follows in ("of", "for") and draft.kind(i + 1) != "d") or (follows in ("in", "from", "with") and len(items) > 1)
     for first, last in items:
         column, owner = draft.column(first, last), draft.lemma(last - 1)
         attribute = owner in _ATTRIBUTES or of or len(items) > 1
         if not attribute or (owner in ENTITY_NOUNS and len(items) == 1 and not of):
             draft.target = draft.target or owner
             continue
-        if column and not _is_aggregate(draft, column):
+        if column and not _is_aggregate(draft, column) and owner not in RATIO_WORDS:
             draft.projections.append(column)
             if owner in _ATTRIBUTES and last - first > 1 and draft.lemma(first) in ENTITY_NOUNS:
                 draft.target = draft.target or draft.lemma(first)
@@ -674,16 +715,14 @@ def _which(draft: Draft, items: list[tuple[int, int]]) -> None:
     noun = draft.lemma(items[0][1] - 1)
     if noun in ENTITY_NOUNS or draft.low(0) == "which":
         draft.target = draft.target or noun
-    if noun in _ATTRIBUTES or (draft.low(0) == "what" and noun not in ENTITY_NOUNS):
+    if noun not in RATIO_WORDS and (noun in _ATTRIBUTES or (draft.low(0) == "what" and noun not in ENTITY_NOUNS)):
         draft.projections.extend(draft.column(a, b) for a, b in items)
 
 
 def _command_end(draft: Draft) -> int:
     """One past the words that only introduce a question: "Please list", "What are", "Give me", "Can you show"."""
     i = 0
-    skip = COMMANDS | _PRONOUNS | {"please", "can", "could", "you", "what", "is", "are", "were", "was", "what's", "which", "out", "i", "would",
-                                   "to", "want", "down", "in", "the", "all", "for"}  # fmt: skip
-    while i < len(draft.tokens) and draft.kind(i) == "w" and draft.low(i) in skip:
+    while i < len(draft.tokens) and draft.kind(i) == "w" and draft.low(i) in _LEADS:
         if i > 0 and draft.low(i) in ("name", "count", "state", "rank", "point"):
             break
         i += 1
@@ -694,11 +733,11 @@ def read_distinct(draft: Draft) -> None:
     """Whether repeats are unwanted: "different", "distinct", "unique", "without repeats"."""
     for i, token in enumerate(draft.tokens):
         low = token.low
-        if low in ("distinct", "unique", "deduplicated") or (
+        said = low in ("distinct", "unique", "deduplicated") or (
             low == "different" and draft.low(i + 1) not in ("from", "than", "to")
-        ):
-            if not (draft.low(i - 1) in ("many", "of") and any(a.distinct for a in draft.aggregations)):
-                draft.distinct = True
+        )
+        if said and not (draft.low(i - 1) in ("many", "of") and any(a.distinct for a in draft.aggregations)):
+            draft.distinct = True
         if low in ("without", "no") and draft.low(i + 1) in (
             "repeats",
             "repetition",
