@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
 DONE, GATE_FAILED, BAD_INPUT, UNREACHED = 0, 1, 2, 3
 CRASHED, INTERRUPTED = 70, 130  # as sysexits.h and the shell have it
+NOTES, NAMED = 8, 6  # notes shown, and names that each lists
 WIDTH = 100  # of tables where there is no terminal to ask
 
 app = typer.Typer(
@@ -350,7 +351,7 @@ def _show_scores(
     means = _mean_by_day(agents)
     if runs:
         console.print(run_table([run | {"mean_phi": means.get(run["dt"])} for run in runs]))
-    for note in dict.fromkeys(note for run in runs for note in json.loads(run["notes"] or "[]")):
+    for note in _condensed(note for run in runs for note in json.loads(run["notes"] or "[]")):
         console.print(f"· {note}", highlight=False, markup=False)
     if agents is not None and alerts is not None:
         console.print()
@@ -359,6 +360,20 @@ def _show_scores(
         console.print(alerts_table(alerts))
         for row in alerts.filter(alerts["app_id"] == "*").iter_rows(named=True):
             _show_causes(console, row)
+
+
+def _condensed(notes: Iterable[str]) -> list[str]:
+    """Notes of several days, each told once; lists that begin alike become one."""
+    lists: dict[str, dict[str, None]] = {}
+    for note in notes:
+        what, _, items = note.partition(": ")
+        lists.setdefault(what, {}).update(dict.fromkeys(items.split(", ")))
+    told = []
+    for what, items_of in lists.items():
+        names = [name for name in items_of if name]
+        more = f" and {len(names) - NAMED} more" if len(names) > NAMED else ""
+        told.append(f"{what}: {', '.join(names[:NAMED])}{more}" if names else what)
+    return told if len(told) <= NOTES else [*told[:NOTES], f"{len(told) - NOTES} more notes stand in scoring_runs.notes"]
 
 
 def _mean_by_day(agents: pl.DataFrame | None) -> dict[dt.date, float]:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from prefect import flow
-from tasks.report import write_report
 
+from tasks.report import write_report
 from tasks.settings import load_settings
 
 

@@ -69,10 +69,9 @@ def input_facts(partition: Partition, notes: list[str]) -> dict[str, Any]:
     """What a run row tells of its input."""
     reported = [*partition.notes, *notes]
     if partition.repeats:
-        shown = ", ".join(partition.duplicates[:10])
-        reported.append(f"{partition.repeats} rows repeat a query_id; the first of each was kept: {shown}")
+        reported.append(f"repeated query_ids, the first row of each kept: {', '.join(partition.duplicates[:10])}")
     if partition.out_of_day:
-        reported.append(f"{partition.out_of_day} rows were asked outside {partition.day}; they are kept")
+        reported.append(f"rows asked outside {partition.day}, kept: {partition.out_of_day}")
     return {
         "files": compact_json(list(partition.files)),
         "rows_in": partition.frame.height,

@@ -20,7 +20,7 @@ from stef_core.rules import Rules
 from tasks.judge import Judged
 from tasks.query_log import Partition
 
-NAMED_APPLICATIONS = 10  # that a note lists
+DEFAULT_RULES_USED = "applications without rules of their own, scored by the default rules"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,14 +80,10 @@ def score(partition: Partition, batches: Sequence[Judged], run_id: str, scored_a
 
 
 def unknown_applications(log: pl.DataFrame, rules: Mapping[str, Rules]) -> list[str]:
-    """A sentence about the applications of a log that have no rules of their own; none where all have."""
-    named = log.with_columns(pl.col("app_id").fill_null("default")).filter(~pl.col("app_id").is_in([*rules, "default"]))
-    counts = named.group_by("app_id").len().sort("app_id").rows()
-    if not counts:
-        return []
-    listed = ", ".join(f"{app} ({rows})" for app, rows in counts[:NAMED_APPLICATIONS])
-    more = f" and {len(counts) - NAMED_APPLICATIONS} more" if len(counts) > NAMED_APPLICATIONS else ""
-    return [f"default rules were used for applications without rules of their own (rows): {listed}{more}"]
+    """A sentence that names the applications of a log that have no rules of their own; none where all have."""
+    named = log["app_id"].drop_nulls().unique().sort()
+    unknown = [app for app in named if app not in rules and app != "default"]
+    return [f"{DEFAULT_RULES_USED}: {', '.join(unknown)}"] if unknown else []
 
 
 def alerts_of(

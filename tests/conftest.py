@@ -23,7 +23,9 @@ for name in [name for name in os.environ if name.startswith(("STEF_", "OPENAI_")
 @pytest.fixture(scope="session")
 def prefect_server() -> Iterator[None]:
     """A throw-away Prefect server for every flow of the session."""
+    from prefect.settings import PREFECT_FLOWS_HEARTBEAT_FREQUENCY, temporary_settings
     from prefect.testing.utilities import prefect_test_harness
 
-    with prefect_test_harness(server_startup_timeout=180):
+    # the heartbeat's thread adds a second to every flow run
+    with prefect_test_harness(server_startup_timeout=180), temporary_settings({PREFECT_FLOWS_HEARTBEAT_FREQUENCY: None}):
         yield

@@ -163,7 +163,7 @@ def test_unknown_application_gets_default_rules_and_is_reported_once(house: Hous
 
     code, out, _ = house.score()
 
-    note = "default rules were used for applications without rules of their own (rows): crm (20), shop (20)"
+    note = "applications without rules of their own, scored by the default rules: crm, shop"
     assert code == 0
     assert json.loads(house.read("scoring_runs")["notes"][0]) == [note]
     assert " ".join(out.split()).count(note) == 1
@@ -232,7 +232,7 @@ def test_repeated_query_ids_are_reported_and_counted(house: House) -> None:
 
     (run,) = house.read("scoring_runs").to_dicts()
     assert (run["rows_in"], run["duplicates"]) == (ROWS - 1, 1)
-    assert "1 rows repeat a query_id; the first of each was kept: a" in json.loads(run["notes"])
+    assert "repeated query_ids, the first row of each kept: a" in json.loads(run["notes"])
 
 
 def test_row_asked_on_another_day_is_kept_and_reported(house: House) -> None:
