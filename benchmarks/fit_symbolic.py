@@ -22,7 +22,8 @@ from scipy.optimize import minimize
 from sklearn.metrics import roc_auc_score
 
 from benchmarks.labelled import SHARED, Labelled, labelled_rows, spider_rows
-from stef_core.evaluate import examine_many
+from stef_core.catalogue import catalogue_of, mine
+from stef_core.evaluate import examine, read_many
 from stef_core.extract.question_offline import OfflineReader
 from stef_core.judge.model import finding_features, support_features
 from stef_core.rules import DEFAULT_RULES
@@ -46,22 +47,28 @@ class Row:
     agents: tuple[str, ...] = ()
 
 
-def featurise(items: Sequence[Labelled], agents: Sequence[tuple[str, ...]] | None = None) -> list[Row]:
-    """Features of every row that reaches a judge."""
-    reader = OfflineReader()
+def featurise(
+    items: Sequence[Labelled], agents: Sequence[tuple[str, ...]] | None = None, *, catalogue: bool = True
+) -> list[Row]:
+    """Features of every row that reaches a judge.
+
+    Args:
+        items: Labelled answers.
+        agents: The agents that gave each, where known.
+        catalogue: Also hold each row against what the other rows of its database show.
+    """
+    read = read_many([i.record for i in items], [DEFAULT_RULES] * len(items), OfflineReader())
+    log = catalogue_of(mine(((r.record, r.reading.sql) for r in read), dt.date(2026, 1, 1))) if catalogue else None
     rows = []
-    for start in range(0, len(items), 200):
-        batch = items[start : start + 200]
-        examined = examine_many([i.record for i in batch], [DEFAULT_RULES] * len(batch), reader)
-        for offset, (item, e) in enumerate(zip(batch, examined, strict=True)):
-            if e.evidence is None:
-                continue
+    for index, (item, row) in enumerate(zip(items, read, strict=True)):
+        e = examine(row, DEFAULT_RULES, log)
+        if e.evidence is not None:
             rows.append(
                 Row(
                     item=item,
                     against=finding_features(e.evidence.findings),
                     support=support_features(e.evidence.alignment.support),
-                    agents=agents[start + offset] if agents else (),
+                    agents=agents[index] if agents else (),
                 )
             )
     return rows
@@ -116,10 +123,11 @@ def fit(rows: Sequence[Row], *, min_count: int = 3) -> Fit:
     names, kinds = against + support, ["against"] * len(against) + ["support"] * len(support)
     x, y = matrix(rows, names, kinds)
     corpora = np.array([r.item.corpus for r in rows])
-    weight = np.zeros(len(rows))
+    # an answer that many agents gave stands often in a log
+    weight = np.array([max(1.0, len(r.agents)) ** 0.5 for r in rows])
     for corpus in set(corpora):
         mask = corpora == corpus
-        weight[mask] = {"bugs": 1000.0, "spider": 1000.0}.get(corpus, 300.0) / mask.sum()
+        weight[mask] *= {"bugs": 1000.0, "spider": 1000.0}.get(corpus, 100.0) / weight[mask].sum()
     prior = np.array([priors[n] for n in against] + [0.1] * len(support))
 
     def loss(theta: np.ndarray[Any, Any]) -> tuple[float, np.ndarray[Any, Any]]:
@@ -130,7 +138,7 @@ def fit(rows: Sequence[Row], *, min_count: int = 3) -> Fit:
         gradient = np.append(x.T @ (weight * (p - y)) + RIDGE * (theta[:-1] - prior), (weight * (p - y)).sum())
         return value, gradient
 
-    bounds = [(-4.0, 0.0)] * len(against) + [(0.0, 2.0)] * len(support) + [(-3.0, 3.0)]
+    bounds = [(-4.0, 0.0)] * len(against) + [(0.0, 1.5)] * len(support) + [(-3.0, 3.0)]
     result = minimize(loss, np.append(prior, 1.0), jac=True, bounds=bounds, method="L-BFGS-B")
     return Fit(names=names, kinds=kinds, coefficients=result.x[:-1], intercept=float(result.x[-1]))
 

@@ -65,6 +65,8 @@ def spider_rows() -> Iterator[tuple[Labelled, tuple[str, ...]]]:
     """
     frame = pl.read_parquet(SHARED / "spider_agents.parquet")
     for index, row in enumerate(frame.iter_rows(named=True)):
+        if row["label_synthetic"] is None:
+            continue  # no database could decide it
         item = Labelled(
             record=QueryRecord(
                 query_id=f"spider-{index}",

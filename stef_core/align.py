@@ -14,8 +14,9 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 
 from stef_core.align_filters import align_filters
+from stef_core.catalogue import Witness
 from stef_core.findings import CODES, finding
-from stef_core.lexicon import column_similarity, identifier_words, words
+from stef_core.lexicon import column_similarity, identifier_words, word_similarity, words
 from stef_core.records import (
     Aggregation,
     Alignment,
@@ -27,11 +28,13 @@ from stef_core.records import (
     DateTrunc,
     Filter,
     Finding,
+    Hint,
     OrderKey,
     QueryRecord,
     QuestionSpec,
     Reading,
     ScalarQuery,
+    Severity,
     SqlSpec,
     SubQuery,
 )
@@ -53,6 +56,7 @@ class Comparison:
     enriched: QuestionSpec | None
     sql: SqlSpec
     rules: Rules
+    witness: Witness | None = None
     findings: list[Finding] = field(default_factory=list)
     support: dict[str, float] = field(default_factory=dict)
 
@@ -65,10 +69,19 @@ class Comparison:
         strength: float = 1.0,
         question_part: str | None = None,
         sql_part: str | None = None,
+        severity: Severity | None = None,
     ) -> None:
         """Add a finding."""
         self.findings.append(
-            finding(code, message, kind=kind, strength=strength, question_part=question_part, sql_part=sql_part)
+            finding(
+                code,
+                message,
+                kind=kind,
+                strength=strength,
+                question_part=question_part,
+                sql_part=sql_part,
+                severity=severity,
+            )
         )
 
     def found(self, name: str, value: float = 1.0) -> None:
@@ -86,13 +99,14 @@ class Comparison:
         return max(column_similarity(x, n) for x in {a, *self.rules.aliases(a)} for n in names)
 
 
-def align(record: QueryRecord, reading: Reading, rules: Rules) -> Alignment:
+def align(record: QueryRecord, reading: Reading, rules: Rules, witness: Witness | None = None) -> Alignment:
     """Compare what was asked with what the SQL does.
 
     Args:
         record: The row; only its texts are looked at.
         reading: Both specifications.
         rules: R_app.
+        witness: What the rest of the log shows; nothing is asked of it where None.
 
     Returns:
         Filter status with the conditions behind it, the four production rules, and a finding for each departure.
@@ -104,6 +118,7 @@ def align(record: QueryRecord, reading: Reading, rules: Rules) -> Alignment:
         enriched=reading.enriched,
         sql=reading.sql,
         rules=rules,
+        witness=witness,
         findings=list(filters.findings),
         support=dict(filters.support),
     )
@@ -853,6 +868,119 @@ def _words_of(text: str) -> set[str]:
     return set(words(text))
 
 
+# words of asking, counting and ordering name nothing that a table or column could carry
+_ASKING = frozenset(
+    "list show find give return tell display provide identify name get compute calculate count number many much "
+    "total average mean sum maximum minimum max min most least high low highest lowest large small big great old "
+    "young long short top first last different distinct unique order descending ascending sort alphabetical "
+    "alphabetically each every per all any both either also corresponding along together respectively information "
+    "detail state mention specify please value record result there who what which where when how do does have has "
+    "with without than more less over under above below between before after at exactly only same other one two "
+    "three four five six seven eight nine ten percentage ratio rate difference group kind type whose their them "
+    "they it its he she his her use belong contain include refer exist want need know see look describe determine "
+    "indicate".split()
+)
+
+
+def compare_words(c: Comparison) -> None:
+    """How much of what the question names the SQL touches, and how much of what the SQL touches the question names."""
+    question, sql = c.question, c.sql
+    if question.language != "en":
+        return
+    named = question.mentions.lemmas | frozenset().union(*(set(words(h.text)) for h in _relevant_hints(c)))
+    content = {w for w in question.mentions.lemmas if w not in _ASKING and len(w) > 2 and not w.isdigit()}
+    identifiers = [*sql.tables, *(n for _, n in sql.columns)]
+    touched = {w for name in identifiers for w in identifier_words(name)} | _words_of(" ".join(sql.literals))
+    for hint in _relevant_hints(c):
+        if hint.column and any(column_similarity(hint.column, n) >= 0.85 for _, n in sql.columns):
+            touched |= set(words(hint.text))
+    if content:
+        covered = sum(1 for w in content if w in touched or any(word_similarity(w, t) >= 0.85 for t in touched))
+        c.support["words_covered"] = covered / len(content)
+    keys = {(e.left_table, e.left_column) for e in sql.joins} | {(e.right_table, e.right_column) for e in sql.joins}
+    used = {n for t, n in sql.columns if (t, n) not in keys}
+    if used:
+        explained = sum(1 for n in used if _explained_by(n, named))
+        c.support["columns_explained"] = explained / len(used)
+
+
+def compare_witness(c: Comparison) -> None:
+    """What the rest of the log shows of owners, joins and tables against what this SQL takes for granted."""
+    if c.witness is None:
+        return
+    for part in (c.sql, *c.sql.branches):
+        _owners_seen(c, c.witness, part)
+        _joins_seen(c, c.witness, part)
+    touched = {w for name in (*c.sql.tables, *(n for _, n in c.sql.columns)) for w in identifier_words(name)}
+    touched |= _words_of(" ".join(c.sql.literals))
+    absent = {
+        word: table
+        for word, table in c.witness.tables_named(c.question.mentions.lemmas).items()
+        if not any(word_similarity(word, t) >= 0.85 for t in touched)
+    }
+    for table in sorted(set(absent.values())):
+        word = next(w for w, t in sorted(absent.items()) if t == table)
+        c.note(
+            "wrong_join",
+            f"The question speaks of {word}; other answers read table {table} for it, this one does not.",
+            question_part=word,
+            kind="log_table_absent" if len(absent) == 1 else "log_tables_absent",
+        )
+
+
+def _owners_seen(c: Comparison, witness: Witness, sql: SqlSpec) -> None:
+    known = [t for t in sql.tables if witness.others("table", t) >= 1]
+    for table, column in dict.fromkeys(sql.columns):
+        elsewhere = witness.others("name", column)
+        if elsewhere < 2:
+            continue
+        owners = [table] if table in sql.tables else sql.tables if len(known) == len(sql.tables) else ()
+        if not owners or any(witness.others("column", f"{t}.{column}") for t in owners):
+            continue
+        shown = column in {base_name(p) for p in sql.projections}
+        c.note(
+            "wrong_output" if shown else "wrong_join",
+            f"{column} is read from {' or '.join(dict.fromkeys(owners))}; other answers of the log find it elsewhere.",
+            sql_part=f"{owners[0]}.{column}",
+            kind="log_column_elsewhere",
+            strength=min(1.0, 0.4 + elsewhere / 6),
+        )
+
+
+def _joins_seen(c: Comparison, witness: Witness, sql: SqlSpec) -> None:
+    for edge in dict.fromkeys(sql.joins):
+        tied = witness.others("pair", f"{edge.left_table}={edge.right_table}")
+        text = f"{edge.left_table}.{edge.left_column}={edge.right_table}.{edge.right_column}"
+        if witness.others("edge", text):
+            c.found("log_join_seen")
+        elif tied >= 2:
+            c.note(
+                "wrong_join",
+                f"The other answers of the log tie {edge.left_table} and {edge.right_table} by other columns.",
+                sql_part=text.replace("=", " = "),
+                kind="log_join_unseen",
+                strength=min(1.0, 0.4 + tied / 6),
+            )
+        elif min(witness.others("table", edge.left_table), witness.others("table", edge.right_table)) >= 4:
+            c.note(
+                "wrong_join",
+                f"No other answer of the log ties {edge.left_table} and {edge.right_table} directly.",
+                sql_part=text.replace("=", " = "),
+                kind="log_pair_unseen",
+                severity="minor",
+            )
+
+
+def _relevant_hints(c: Comparison) -> list[Hint]:
+    hints = (*c.question.hints, *(c.enriched.hints if c.enriched else ()))
+    return [h for h in hints if h.relevant]
+
+
+def _explained_by(column: str, named: frozenset[str] | set[str]) -> bool:
+    parts = set(identifier_words(column)) - {"id", "code", "name"}
+    return not parts or any(p in named or any(word_similarity(p, w) >= 0.85 for w in named) for p in parts)
+
+
 STEPS: tuple[Callable[[Comparison], None], ...] = (
     compare_defects,
     compare_outputs,
@@ -867,6 +995,8 @@ STEPS: tuple[Callable[[Comparison], None], ...] = (
     compare_joins,
     compare_ratio,
     compare_literals,
+    compare_words,
+    compare_witness,
 )
 
 

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from stef_core.align import align
+from stef_core.catalogue import Catalogue
 from stef_core.enrichment import compare_enrichment
 from stef_core.extract.question_offline import OfflineReader
 from stef_core.extract.sql import extract_sql
@@ -99,6 +100,7 @@ class Examined:
     rules_app: str
     rules_version: str
     rules_hash: str
+    catalogue: str | None = None  # fingerprint of the catalogue that was asked
     reason: str | None = None  # why unscored; None with no evidence: rejected, Φ = 0
     tokens_in: int = 0
     tokens_out: int = 0
@@ -106,8 +108,22 @@ class Examined:
     cost: float = 0.0
 
 
-def examine_many(records: Sequence[QueryRecord], rules: Sequence[Rules], reader: QuestionReader) -> list[Examined]:
-    """Read both sides of each row and align them.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Read:
+    """One row after both sides were read; `reason` says why the question side could not be."""
+
+    record: QueryRecord
+    reading: Reading
+    reason: str | None = None
+    message: str = ""
+    tokens_in: int = 0
+    tokens_out: int = 0
+    calls: int = 0
+    cost: float = 0.0
+
+
+def read_many(records: Sequence[QueryRecord], rules: Sequence[Rules], reader: QuestionReader) -> list[Read]:
+    """Read both sides of each row, independently of each other.
 
     Args:
         records: Rows of the log.
@@ -118,12 +134,42 @@ def examine_many(records: Sequence[QueryRecord], rules: Sequence[Rules], reader:
         One result a row, in order.
     """
     pairs = reader.read_many(records, rules)
-    return [_examine(*row) for row in zip(records, rules, pairs, strict=True)]
+    return [
+        Read(
+            record=record,
+            reading=Reading(
+                question=pair.question or QuestionSpec(),
+                enriched=pair.enriched,
+                sql=extract_sql(record.generated_sql, record.dialect or rule.dialect),
+            ),
+            reason=None if pair.question is not None else pair.reason or "question_reader_unavailable",
+            message=pair.message,
+            tokens_in=pair.tokens_in,
+            tokens_out=pair.tokens_out,
+            calls=pair.calls,
+            cost=pair.cost,
+        )
+        for record, rule, pair in zip(records, rules, pairs, strict=True)
+    ]
 
 
-def _examine(record: QueryRecord, rules: Rules, pair: QuestionPair) -> Examined:
-    sql = extract_sql(record.generated_sql, record.dialect or rules.dialect)
-    reading = Reading(question=pair.question or QuestionSpec(), enriched=pair.enriched, sql=sql)
+def examine_many(
+    records: Sequence[QueryRecord], rules: Sequence[Rules], reader: QuestionReader, catalogue: Catalogue | None = None
+) -> list[Examined]:
+    """Read both sides of each row and align them; `read_many` and `examine` in one call."""
+    read = read_many(records, rules, reader)
+    return [examine(row, rule, catalogue) for row, rule in zip(read, rules, strict=True)]
+
+
+def examine(read: Read, rules: Rules, catalogue: Catalogue | None = None) -> Examined:
+    """Align one row that was read.
+
+    Args:
+        read: The row with its specifications.
+        rules: Its rules.
+        catalogue: What the rest of the log shows; not asked where None.
+    """
+    record, reading, sql = read.record, read.reading, read.reading.sql
 
     def done(*, evidence: Evidence | None, findings: Sequence[Finding], reason: str | None = None) -> Examined:
         return Examined(
@@ -134,11 +180,12 @@ def _examine(record: QueryRecord, rules: Rules, pair: QuestionPair) -> Examined:
             rules_app=rules.app_id,
             rules_version=rules.content_hash,
             rules_hash=bearing_rules(rules, reading).content_hash,
+            catalogue=catalogue.fingerprint_of(record.app_id) if catalogue else None,
             reason=reason,
-            tokens_in=pair.tokens_in,
-            tokens_out=pair.tokens_out,
-            calls=pair.calls,
-            cost=pair.cost,
+            tokens_in=read.tokens_in,
+            tokens_out=read.tokens_out,
+            calls=read.calls,
+            cost=read.cost,
         )
 
     if not (record.user_question or "").strip():
@@ -151,14 +198,14 @@ def _examine(record: QueryRecord, rules: Rules, pair: QuestionPair) -> Examined:
         message = f"No dialect reads the SQL: {sql.error or 'unknown error'}"
         found = finding("sql_unparseable", message, stage="evaluation", sql_part=_clip(record.generated_sql))
         return done(evidence=None, findings=(found,), reason="sql_unparseable")
-    if pair.question is None:
-        message = pair.message or "The question reader gave no answer."
-        found = finding("judge_unavailable", message, stage="evaluation", kind=pair.reason or "")
-        return done(evidence=None, findings=(found,), reason=pair.reason or "question_reader_unavailable")
+    if read.reason is not None:
+        message = read.message or "The question reader gave no answer."
+        found = finding("judge_unavailable", message, stage="evaluation", kind=read.reason)
+        return done(evidence=None, findings=(found,), reason=read.reason)
 
-    alignment = align(record, reading, rules)
+    alignment = align(record, reading, rules, catalogue.witness(record) if catalogue else None)
     enrichment = compare_enrichment(record, reading, rules)
-    findings = (*alignment.findings, *enrichment.findings)
+    findings = (*alignment.findings, *enrichment.findings, *_injections(reading))
     evidence = Evidence(record=record, reading=reading, alignment=alignment, enrichment=enrichment, findings=findings)
     return done(evidence=evidence, findings=findings)
 
@@ -207,7 +254,11 @@ def rejection_verdict(examined: Examined) -> Verdict:
 
 
 def evaluate(
-    record: QueryRecord, rules: Rules | None = None, judge: Judge | None = None, reader: QuestionReader | None = None
+    record: QueryRecord,
+    rules: Rules | None = None,
+    judge: Judge | None = None,
+    reader: QuestionReader | None = None,
+    catalogue: Catalogue | None = None,
 ) -> Evaluation:
     """Judge one answered question.
 
@@ -216,6 +267,7 @@ def evaluate(
         rules: R_app; the default rules where None.
         judge: Gives the verdict; the built-in symbolic judge where None.
         reader: Reads the question; the built-in offline reader where None.
+        catalogue: What the rest of the log shows of the application; not asked where None.
 
     Returns:
         The evaluation, scored or unscored with a reason; no input makes it raise.
@@ -223,7 +275,7 @@ def evaluate(
     Source:
         method.md.
     """
-    return next(evaluate_many([record], rules, judge, reader))
+    return next(evaluate_many([record], rules, judge, reader, catalogue))
 
 
 def evaluate_many(
@@ -231,6 +283,7 @@ def evaluate_many(
     rules: Rules | Mapping[str, Rules] | Callable[[QueryRecord], Rules] | None = None,
     judge: Judge | None = None,
     reader: QuestionReader | None = None,
+    catalogue: Catalogue | None = None,
 ) -> Iterator[Evaluation]:
     """`evaluate` for many rows, lazily and in order.
 
@@ -239,13 +292,14 @@ def evaluate_many(
         rules: One set for all, a mapping by `app_id` (its ``default`` for the others), or a function of the record.
         judge: As in `evaluate`; asked about up to 64 rows at once.
         reader: As in `evaluate`.
+        catalogue: As in `evaluate`.
     """
     judge = judge or SymbolicJudge()
     reader = reader or OfflineReader()
     pick = rules_picker(rules)
     for batch in itertools.batched(records, BATCH) if hasattr(itertools, "batched") else _batched(records, BATCH):
         chosen = [pick(record) for record in batch]
-        examined = examine_many(batch, chosen, reader)
+        examined = examine_many(batch, chosen, reader, catalogue)
         yield from conclude_many(examined, chosen, judge)
 
 
@@ -298,6 +352,13 @@ def _columns_of(condition: Condition) -> Iterator[str]:
     elif isinstance(condition, Filter) and condition.column is not None:
         column = condition.column
         yield column.column if isinstance(column, DatePart | DateTrunc) else column
+
+
+def _injections(reading: Reading) -> list[Finding]:
+    specs = [s for s in (reading.question, reading.enriched) if s is not None]
+    notes = [n for s in specs for n in s.notes if n.startswith("injection_suspected")]
+    notes += [n for n in reading.sql.notes if n.startswith("injection_suspected")]
+    return [finding("injection_suspected", n.removeprefix("injection_suspected: "), stage="evaluation") for n in notes]
 
 
 def _clip(text: str | None, length: int = 200) -> str | None:

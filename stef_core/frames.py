@@ -63,6 +63,7 @@ QUERY_SCORES = pl.Schema(
         "rules_app": pl.String(),  # app_id whose rules were used
         "rules_version": pl.String(),  # content hash of those rules
         "rules_hash": pl.String(),  # content hash of the part that bears on this row
+        "catalogue": pl.String(),  # fingerprint of what the log had shown of the application; null: not used
         "judge": pl.String(),
         "model": pl.String(),
         "prompt_version": pl.String(),
@@ -191,6 +192,18 @@ SCORE_CHANGES = pl.Schema(
     }
 )
 
+# what a day of the log shows of tables, columns and joins; grain: dt, app_id, kind, key
+LOG_CATALOGUE = pl.Schema(
+    {
+        "dt": pl.Date(),
+        "app_id": pl.String(),
+        "kind": pl.String(),  # table | column | name | edge | pair
+        "key": pl.String(),
+        "questions": pl.Int64(),  # different questions of the day whose SQL shows it
+        "witnesses": pl.String(),  # JSON list of the hashes of some of them
+    }
+)
+
 TABLES: dict[str, pl.Schema] = {
     "query_scores": QUERY_SCORES,
     "query_findings": QUERY_FINDINGS,
@@ -198,15 +211,14 @@ TABLES: dict[str, pl.Schema] = {
     "agent_alerts": AGENT_ALERTS,
     "scoring_runs": SCORING_RUNS,
     "score_changes": SCORE_CHANGES,
+    "log_catalogue": LOG_CATALOGUE,
 }
 
 
 def records_of(frame: pl.DataFrame) -> list[QueryRecord]:
     """Rows of a query log as records; a null application becomes ``default``."""
     names = list(QUERY_LOG)
-    return [
-        QueryRecord(**(row | {"app_id": row["app_id"] or "default"})) for row in frame.select(names).iter_rows(named=True)
-    ]
+    return [QueryRecord(**(row | {"app_id": row["app_id"] or "default"})) for row in frame.select(names).iter_rows(named=True)]
 
 
 def frame_of(rows: Sequence[dict[str, Any]], schema: pl.Schema) -> pl.DataFrame:

@@ -118,7 +118,7 @@ class Parameter:
 
 
 Value: TypeAlias = (
-    "str | int | float | bool | None | Now | ColumnValue | ScalarQuery | SubQuery | Parameter | tuple[Value, ...]"
+    "str | int | float | bool | Now | ColumnValue | ScalarQuery | SubQuery | Parameter | tuple[Value, ...] | None"
 )
 
 

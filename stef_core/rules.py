@@ -129,7 +129,9 @@ class Rules(_Strict):
         return self.model_copy(
             update={
                 "column_mappings": {a: b for a, b in self.column_mappings.items() if named(a) or named(b)},
-                "value_mappings": {c: v for c, v in self.value_mappings.items() if named(c) or any(_words(w) & words for w in v)},
+                "value_mappings": {
+                    c: v for c, v in self.value_mappings.items() if named(c) or any(_words(w) & words for w in v)
+                },
                 "benign_filters": [f for f in self.benign_filters if named(f.column)],
                 "critical_filters": [c for c in self.critical_filters if named(c)],
                 "metric_definitions": {

@@ -105,7 +105,9 @@ def compose_frame(frame: pl.DataFrame) -> pl.DataFrame:
             pl.when(scored).then(factor).alias("gamma_factor"),
         )
         .with_columns(
-            pl.min_horizontal(pl.lit(10), pl.col("sigma_filters") + pl.col("sigma_verdict") + pl.col("delta_lenient")).alias("base")
+            pl.min_horizontal(pl.lit(10), pl.col("sigma_filters") + pl.col("sigma_verdict") + pl.col("delta_lenient")).alias(
+                "base"
+            )
         )
         .with_columns(pl.when(scored).then(pl.col("base")).alias("base"))
         .with_columns((10 * pl.col("base") * pl.col("gamma_factor")).alias("phi"))

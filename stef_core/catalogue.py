@@ -1,0 +1,163 @@
+"""The log as a witness: what the other answers to one application show of its tables, columns and joins; no schema, no label.
+
+A fact (this table owns that column, these columns tie those tables) is witnessed by the questions whose SQL shows it. A row is
+held against the witnesses other than its own question, so a mistake cannot vouch for itself however often it is repeated. Facts
+of several days add up; of each only the `KEPT` smallest witness hashes are kept, which bounds the table in any order of days.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import hashlib
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+
+import polars as pl
+
+from stef_core.frames import LOG_CATALOGUE, compact_json, frame_of
+from stef_core.lexicon import identifier_words, word_similarity
+from stef_core.records import QueryRecord, SqlSpec
+
+KEPT = 16  # witnesses kept of a fact; no check needs to count further
+
+Fact = tuple[str, str]  # (kind, key): table t | column t.c | name c | edge t.c=t.c | pair t=t
+
+
+def facts_of(spec: SqlSpec) -> frozenset[Fact]:
+    """What one query shows: tables, columns with their owners, join edges."""
+    facts: set[Fact] = {("table", t) for t in spec.tables}
+    for table, column in spec.columns:
+        if table and table in spec.tables:
+            facts |= {("column", f"{table}.{column}"), ("name", column)}
+    for edge in spec.joins:
+        facts |= {
+            ("edge", f"{edge.left_table}.{edge.left_column}={edge.right_table}.{edge.right_column}"),
+            ("pair", f"{edge.left_table}={edge.right_table}"),
+        }
+    for branch in spec.branches:
+        facts |= facts_of(branch)
+    return frozenset(facts)
+
+
+def witness_of(question: str | None) -> str:
+    """The name under which a question bears witness: a hash that letter case and spacing do not change."""
+    folded = " ".join((question or "").casefold().split())
+    return hashlib.blake2b(folded.encode("utf-8", "surrogatepass"), digest_size=6).hexdigest()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Witness:
+    """The catalogue as one row may use it: facts of its application, its own question left out."""
+
+    facts: Mapping[Fact, frozenset[str]]
+    table_words: Mapping[str, frozenset[str]]
+    own: str
+
+    def others(self, kind: str, key: str) -> int:
+        """How many other questions show a fact, at most `KEPT`."""
+        found = self.facts.get((kind, key))
+        return len(found) - (self.own in found) if found else 0
+
+    def tables_named(self, words: Iterable[str]) -> dict[str, str]:
+        """Words of a question that name a table which at least three other questions use: {word: table}."""
+        named: dict[str, str] = {}
+        for word in words:
+            for table, parts in self.table_words.items():
+                if self.others("table", table) >= 3 and any(word_similarity(word, p) >= 0.85 for p in parts):
+                    named.setdefault(word, table)
+        return named
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AppCatalogue:
+    """Facts of one application, each with its witnesses."""
+
+    facts: Mapping[Fact, frozenset[str]]
+    table_words: Mapping[str, frozenset[str]] = field(default_factory=dict)
+    fingerprint: str = ""
+
+
+class Catalogue:
+    """Facts of all applications, from the days up to one date.
+
+    Args:
+        facts: Witnesses by application and fact.
+    """
+
+    def __init__(self, facts: Mapping[str, Mapping[Fact, frozenset[str]]]) -> None:
+        self._apps = {app: _app_catalogue(found) for app, found in facts.items()}
+
+    def witness(self, record: QueryRecord) -> Witness | None:
+        """What the log shows to one row; None where nothing is known of its application."""
+        app = self._apps.get(record.app_id)
+        if app is None:
+            return None
+        return Witness(facts=app.facts, table_words=app.table_words, own=witness_of(record.user_question))
+
+    def fingerprint_of(self, app_id: str) -> str | None:
+        """Hash of all that is known of an application; a score says which catalogue it saw."""
+        app = self._apps.get(app_id)
+        return app.fingerprint if app else None
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """Hash of the whole catalogue."""
+        return _digest(f"{app}:{self._apps[app].fingerprint}" for app in sorted(self._apps))
+
+
+def mine(rows: Iterable[tuple[QueryRecord, SqlSpec]], day: dt.date) -> pl.DataFrame:
+    """The facts that one day shows, as rows of LOG_CATALOGUE.
+
+    Args:
+        rows: Each row of the day with its specification; rows that could not be read show nothing.
+        day: The day.
+    """
+    found: dict[tuple[str, Fact], set[str]] = {}
+    for record, spec in rows:
+        if spec.parse_status not in ("ok", "other_dialect", "repaired"):
+            continue
+        witness = witness_of(record.user_question)
+        for fact in facts_of(spec):
+            found.setdefault((record.app_id, fact), set()).add(witness)
+    lines = [
+        {
+            "dt": day,
+            "app_id": app,
+            "kind": kind,
+            "key": key,
+            "questions": len(witnesses),
+            "witnesses": compact_json(sorted(witnesses)[:KEPT]),
+        }
+        for (app, (kind, key)), witnesses in sorted(found.items())
+    ]
+    return frame_of(lines, LOG_CATALOGUE)
+
+
+def catalogue_of(frame: pl.DataFrame) -> Catalogue:
+    """The catalogue that some days make together.
+
+    Args:
+        frame: Rows of LOG_CATALOGUE of any days, in any order.
+    """
+    facts: dict[str, dict[Fact, set[str]]] = {}
+    for app, kind, key, witnesses in frame.select("app_id", "kind", "key", "witnesses").iter_rows():
+        facts.setdefault(app, {}).setdefault((kind, key), set()).update(json.loads(witnesses))
+    return Catalogue(
+        {app: {fact: frozenset(sorted(names)[:KEPT]) for fact, names in found.items()} for app, found in facts.items()}
+    )
+
+
+def _app_catalogue(facts: Mapping[Fact, frozenset[str]]) -> AppCatalogue:
+    words = {key: frozenset(identifier_words(key)) for kind, key in facts if kind == "table"}
+    return AppCatalogue(facts=facts, table_words=words, fingerprint=_digest(_lines(facts)))
+
+
+def _lines(facts: Mapping[Fact, frozenset[str]]) -> Iterator[str]:
+    for kind, key in sorted(facts):
+        yield f"{kind}:{key}:{','.join(sorted(facts[(kind, key)]))}"
+
+
+def _digest(lines: Iterable[str]) -> str:
+    return hashlib.sha256("\n".join(lines).encode("utf-8", "surrogatepass")).hexdigest()[:16]
