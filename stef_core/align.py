@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from stef_core.align_filters import align_filters
 from stef_core.catalogue import Witness
 from stef_core.findings import CODES, finding
-from stef_core.lexicon import column_similarity, identifier_words, word_similarity, words
+from stef_core.lexicon import column_similarity, identifier_words, same_value, word_similarity, words
 from stef_core.records import (
     Aggregation,
     Alignment,
@@ -560,7 +560,8 @@ def compare_grouped_total(c: Comparison) -> None:
         return
     pinned = set(benign_group_by(sql))
     unpinned = [g for g in sql.group_by if g not in pinned]
-    shown = [g for g in unpinned if g in sql.projections]
+    named = question.mentions.lemmas
+    shown = [g for g in unpinned if g in sql.projections and not set(identifier_words(base_name(g) or "")) & named]
     if shown and question.language == "en" and not any(f.code == "extra_group_by" for f in c.findings):
         several = [
             f
@@ -827,6 +828,7 @@ def compare_literals(c: Comparison) -> None:
                 kind="quoted_absent",
                 strength=0.8,
             )
+    _compare_names(c, texts, inside, flagged)
     columns = {name for _, name in sql.columns} | set(re.findall(r"[a-z_][a-z0-9_]*", inside))
     for hint in (*question.hints, *(c.enriched.hints if c.enriched else ())):
         if not hint.relevant or not hint.column:
@@ -842,6 +844,24 @@ def compare_literals(c: Comparison) -> None:
                 strength=0.8,
             )
     _compare_case(c)
+
+
+def _compare_names(c: Comparison, texts: str, inside: str, flagged: bool) -> None:
+    """Proper names of the question that the SQL compares nothing with."""
+    touched = _words_of(texts) | _words_of(inside) | {w for n in inside.split() for w in identifier_words(n)}
+    literals = [" ".join(x.casefold().split()) for x in c.sql.literals]
+    for name in c.question.mentions.names:
+        core = set(words(name))
+        if not core or core & touched or core <= _ASKING or any(same_value(x, name) for x in literals):
+            continue
+        c.note(
+            "missing_filter",
+            f"{name} stands in the question and nowhere in the SQL.",
+            question_part=name,
+            kind="name_absent_too" if flagged else "name_absent",
+            strength=0.8,
+            severity="major",
+        )
 
 
 def _compare_case(c: Comparison) -> None:

@@ -16,7 +16,7 @@ from typing import Any
 
 from stef_core.domains import SAME, Domain, Relation, domain_of, mergeable, relate
 from stef_core.findings import finding
-from stef_core.lexicon import attribute_of, column_similarity, identifier_words, same_value, words
+from stef_core.lexicon import attribute_of, column_similarity, identifier_words, is_country, same_value, words
 from stef_core.records import (
     AllOf,
     AnyOf,
@@ -295,7 +295,7 @@ class _Matcher:
                     out.support["hint_found"] = out.support.get("hint_found", 0.0) + 1
                 continue
             if relation is not None and hits:
-                if not item.certain and relation in ("value", "superset", "subset"):
+                if not item.certain and relation in ("value", "superset", "subset") and not self._vouched(item, hits[0]):
                     continue  # a guess that does not fit is no departure
                 constrained += 1
                 out.required.append(item.condition)
@@ -305,7 +305,7 @@ class _Matcher:
                     matched_origins.append(hit.origin)
                 out.findings.append(self._conflict(item, relation, hits[0], fit))
                 continue
-            if not item.certain:
+            if not item.certain and not self._known_attribute(item):
                 continue
             if self._answered_elsewhere(item):
                 present += 1
@@ -354,6 +354,19 @@ class _Matcher:
             if best is None or (rank, fit) > best[:2]:
                 best = (rank, fit, relation, [candidate])
         return (best[2], best[3], best[1]) if best else (None, [], 0.0)
+
+    def _vouched(self, item: Asked, hit: Applied) -> bool:
+        """A guess whose value is one of its column's kind (a country of a country column) is no guess."""
+        value, name = item.filters[0].value, _base(hit.filters[0].column)
+        return isinstance(value, str) and name is not None and bool(set(attribute_of(value)) & set(identifier_words(name)))
+
+    def _known_attribute(self, item: Asked) -> bool:
+        """A country or the like that nothing in the SQL speaks of was asked for, whatever its column is called."""
+        value = item.filters[0].value
+        if item.domain is None or item.domain.kind != "set" or not isinstance(value, str) or item.filters[0].op != "=":
+            return False
+        touched = " ".join((*self.sql.literals, *(n for _, n in self.sql.columns), *self.sql.tables)).casefold()
+        return bool(attribute_of(value)) and is_country(value) and not set(words(value)) & set(words(touched))
 
     def _best_group(self, item: Asked, applied: Sequence[Applied]) -> tuple[Relation | None, list[Applied], float]:
         """An OR that was asked for against an OR of the SQL, or against its conjuncts (then AND stands for OR)."""

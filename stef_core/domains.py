@@ -346,6 +346,7 @@ def relate(asked: Domain, applied: Domain, same: Callable[[Any, Any], bool] = sa
         ("range", "range"): _ranges,
         ("period", "period"): _periods,
         ("part", "part"): _parts,
+        ("period", "part"): _part_of_period,
         ("like", "like"): _patterns,
         ("not_like", "not_like"): _patterns,
         ("set", "like"): _pattern_of_value,
@@ -507,6 +508,14 @@ def _parts(a: Domain, b: Domain, same: Callable[[Any, Any], bool]) -> Relation:
     if a.op == b.op and (a.low, a.high) == (b.low, b.high) and len(a.values) == len(b.values):
         return "equal" if all(same(v, w) for v, w in zip(a.values, b.values, strict=True)) else "value"
     return "value" if a.op == b.op else "direction"
+
+
+def _part_of_period(a: Domain, b: Domain, same: Callable[[Any, Any], bool]) -> Relation:
+    """A month of every year lets through the month of one year, and more."""
+    if a.low is None or a.high is None or b.op != "=" or len(b.values) != 1:
+        return "incomparable"
+    have = {"month": a.low.month, "day": a.low.day, "quarter": (a.low.month + 2) // 3}.get(b.unit)
+    return "incomparable" if have is None else "superset" if have == _number(b.values[0]) else "value"
 
 
 def _core(pattern: Any) -> str:

@@ -169,7 +169,8 @@ def _common(conditions: list[Condition]) -> list[Condition]:
     """What every alternative demands: ``(a AND b) OR (a AND c)`` is ``a AND (b OR c)``."""
     if len(conditions) < 2 or not any(isinstance(c, AllOf) for c in conditions):
         return []
-    return [c for c in as_list(conditions[0]) if all(c in as_list(other) for other in conditions[1:])]
+    shared = set(as_list(conditions[0])).intersection(*(as_list(other) for other in conditions[1:]))
+    return [c for c in as_list(conditions[0]) if c in shared]
 
 
 def _unique(conditions: list[Condition]) -> list[Condition]:
@@ -201,16 +202,14 @@ def _merged(conditions: list[Condition], scope: Scope, single: str, several: str
             groups.setdefault(key, []).append(condition)
     if not any(len(g) > 1 for g in groups.values()):
         return conditions
+    heads = {id(g[0]): g for g in groups.values() if len(g) > 1}
+    followers = {id(item) for g in heads.values() for item in g[1:]}
     out: list[Condition] = []
-    done: set[tuple[object, ...]] = set()
     for condition in conditions:
-        key = _same_operand(condition, scope)
-        group = groups.get(key, []) if key is not None else []
-        if len(group) < 2 or not any(condition is g for g in group):
+        if id(condition) in heads:
+            out.append(_gathered(heads[id(condition)], several, single, scope))
+        elif id(condition) not in followers:
             out.append(condition)
-        elif key is not None and key not in done:
-            done.add(key)
-            out.append(_gathered(group, several, single, scope))
     return out
 
 
@@ -222,7 +221,7 @@ def _gathered(group: list[Filter], several: str, single: str, scope: Scope) -> F
     raw = tuple(r for item in group for r in item.raw)
     first = group[0]
     op, value = (several, listed) if len(listed) > 1 else (single, listed[0])
-    made = replace(first, op=op, value=value, raw=raw, text=" / ".join(g.text for g in group)[:400])
+    made = replace(first, op=op, value=value, raw=raw, text=" / ".join(g.text for g in group[:20])[:400])
     return keep(made, scope, *scope.reader.owners.get(id(first), ((-1, ""), None)))
 
 
@@ -728,21 +727,14 @@ def _exists(node: exp.Expr, scope: Scope, negated: bool, clause: str) -> Conditi
     from stef_core.extract.sql_spec import query_set
 
     value = query_set(node.this, scope, existence=True)
-    if (
-        scope.sources
-        and value.spec is not None
-        and value.spec.tables
-        and not any(j.kind == "correlated" for j in value.spec.joins)
-    ):
-        outside = _reads_outside(node.this, scope)
-        if not outside:
-            scope.reader.defect(
-                "uncorrelated_exists",
-                "missing_subquery_condition",
-                "EXISTS is not tied to the row it is asked for: it holds for every row or for none",
-                part=text(node.this, scope)[:200],
-                fatal=True,
-            )
+    if scope.sources and not _reads_outside(node.this, scope):
+        scope.reader.defect(
+            "uncorrelated_exists",
+            "missing_subquery_condition",
+            "EXISTS is not tied to the row it stands for: it holds for every row or for none",
+            part=text(node.this, scope)[:200],
+            fatal=True,
+        )
     return Filter(
         op="not_exists" if negated else "exists",
         value=value,
@@ -753,17 +745,16 @@ def _exists(node: exp.Expr, scope: Scope, negated: bool, clause: str) -> Conditi
 
 
 def _reads_outside(node: exp.Expr, scope: Scope) -> bool:
-    """Whether a subquery names anything of the query around it."""
+    """Whether a subquery names anything of the query around it, or reads no table that could be tied to it."""
     inner = first_select(node, scope)
-    if inner is None:
+    if inner is None or not inner.sources:
         return True
-    return any(
-        column.table and normal_name(column.table) in scope.sources for column in inner.node.find_all(exp.Column)
-    ) or any(
-        deref(column, inner).outer
-        for column in inner.node.find_all(exp.Column)
-        if column.find_ancestor(exp.Select) is inner.node
-    )
+    for column in inner.node.find_all(exp.Column):
+        if column.table and normal_name(column.table) in scope.sources and normal_name(column.table) not in inner.sources:
+            return True
+        if column.find_ancestor(exp.Select) is inner.node and deref(column, inner).outer:
+            return True
+    return False
 
 
 def _in(node: exp.Expr, scope: Scope, negated: bool, clause: str) -> Condition:
@@ -843,6 +834,8 @@ def _listed_in(node: exp.Expr, items: list[exp.Expr], scope: Scope, negated: boo
 
 def _is(node: exp.Expr, scope: Scope, negated: bool, clause: str) -> Condition:
     right = node.expression
+    if node.args.get("negate"):  # how the PostgreSQL parser writes IS NOT
+        negated = not negated
     if isinstance(right, exp.Not):
         right, negated = right.this, not negated
     if isinstance(right, exp.Null):
