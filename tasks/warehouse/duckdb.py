@@ -83,8 +83,12 @@ class DuckdbWarehouse(SqlWarehouse):
     # --- opening and closing ----------------------------------------------------------------------------------------
 
     def _open_to_read(self, deadline: float, wait_s: float) -> None:
-        if not self._path.exists():
-            raise RuleError(f"{self.name}: no warehouse there; score a day into it first")
+        try:
+            self._path.stat()
+        except (FileNotFoundError, NotADirectoryError):
+            raise RuleError(f"{self.name}: no warehouse there; score a day into it first") from None
+        except OSError as error:
+            raise RuleError(f"{self.name}: cannot be read: {_reason(error)}") from error
         self._connection = self._attempt(deadline, wait_s)
         self.check()
 

@@ -26,6 +26,7 @@ ORDER: dict[str, tuple[str, ...]] = {
     "agent_alerts": ("dt", "agent_id", "app_id", "kind"),
     "scoring_runs": ("started_at", "run_id"),
     "score_changes": ("dt", "query_id", "run_id"),
+    "log_catalogue": ("dt", "app_id", "kind", "key"),
     "v_agent_trend": ("dt", "agent_id"),
     "v_agent_compare": ("agent_id", "first_day", "last_day", "agent_version"),
     "v_worst_queries": ("worst_rank",),
@@ -33,6 +34,9 @@ ORDER: dict[str, tuple[str, ...]] = {
 }
 VIEWS = tuple(name for name in ORDER if name.startswith("v_"))
 STAGED = tuple(name for name in TABLES if name != "scoring_runs")  # a run is recorded, never staged
+
+# a day's place in a staging table belongs to one run, so its rows need not say which
+_STAGED_DAYS = "SELECT dt FROM staging.manifest WHERE run_id = $1 AND table_name = $2 AND NOT published"
 
 _LEDGER = """
 CREATE TABLE IF NOT EXISTS schema_migrations (
@@ -174,9 +178,9 @@ class SqlWarehouse(ABC):
     def staged(self, table: str, run_id: str) -> pl.DataFrame:
         """Rows of one table that a run has staged and not published, in the order of their grain."""
         _stageable(table)
-        sql = f"SELECT {', '.join(TABLES[table])} FROM staging.{table} WHERE run_id = $1 {_order_by(table)}"  # noqa: S608
+        sql = f"SELECT {', '.join(TABLES[table])} FROM staging.{table} WHERE dt IN ({_STAGED_DAYS}) {_order_by(table)}"  # noqa: S608
         with self._turn, self._transaction(read_only=True):
-            return self._fetch(sql, (run_id,)).cast(TABLES[table])
+            return self._fetch(sql, (run_id, table)).cast(TABLES[table])
 
     def publish(self, run_id: str, day: date, tables: Sequence[str], run: dict[str, Any] | None = None) -> None:
         """Replace a day by what the run staged for it, in one transaction (see `Warehouse.publish`)."""
@@ -216,10 +220,10 @@ class SqlWarehouse(ABC):
         else:
             self._execute(f"DELETE FROM {table} WHERE dt = $1", (day,))  # noqa: S608
         self._execute(
-            f"INSERT INTO {table} ({names}) SELECT {names} FROM staging.{table} WHERE dt = $1 AND run_id = $2",  # noqa: S608
-            (day, run_id),
+            f"INSERT INTO {table} ({names}) SELECT {names} FROM staging.{table} WHERE dt = $1",  # noqa: S608
+            (day,),
         )
-        self._execute(f"DELETE FROM staging.{table} WHERE dt = $1 AND run_id = $2", (day, run_id))  # noqa: S608
+        self._execute(f"DELETE FROM staging.{table} WHERE dt = $1", (day,))  # noqa: S608
         self._execute("DELETE FROM staging.manifest WHERE dt = $1 AND table_name = $2 AND published", (day, table))
         self._execute(
             "UPDATE staging.manifest SET published = TRUE WHERE dt = $1 AND table_name = $2 AND run_id = $3",
@@ -230,7 +234,7 @@ class SqlWarehouse(ABC):
         """Throw away what a run has staged and not published."""
         with self._turn, self._transaction():
             for table in STAGED:
-                self._execute(f"DELETE FROM staging.{table} WHERE run_id = $1", (run_id,))  # noqa: S608
+                self._execute(f"DELETE FROM staging.{table} WHERE dt IN ({_STAGED_DAYS})", (run_id, table))  # noqa: S608
             self._execute("DELETE FROM staging.manifest WHERE run_id = $1 AND NOT published", (run_id,))
 
     def record_run(self, row: dict[str, Any]) -> None:
@@ -323,6 +327,8 @@ def _checked(table: str, frame: pl.DataFrame, run_id: str, day: date) -> pl.Data
         if name not in schema:
             raise InputError(f"{table}: column {name} does not belong to it")
     for name, expected in (("dt", day), ("run_id", run_id)):
+        if name not in schema:
+            continue
         others = frame.filter(pl.col(name).ne_missing(pl.lit(expected)))
         if others.height:
             raise InputError(f"{table}: column {name} is {others[name][0]} in {others.height} rows, not {expected}")

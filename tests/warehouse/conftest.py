@@ -37,10 +37,11 @@ def rows() -> Rows:
         "agent_daily": {"agent_id": "ann", "app_id": "*", "rows": 1, "scored": 1, "coverage": 1.0},
         "agent_alerts": {"agent_id": "ann", "app_id": "*", "kind": "phi_fall"},
         "score_changes": {"query_id": "q"},
+        "log_catalogue": {"app_id": "shop", "kind": "table", "key": "orders"},
     }
 
     def build(table: str, *given: dict[str, Any], run_id: str = "run-1", day: dt.date = DAY) -> pl.DataFrame:
-        base = {"dt": day, "run_id": run_id, **needed[table]}
+        base = {"dt": day, **({"run_id": run_id} if "run_id" in TABLES[table] else {}), **needed[table]}
         return frame_of([base | row for row in given], TABLES[table])
 
     return build

@@ -373,10 +373,16 @@ def test_a_folder_without_permission_is_named(tmp_path: Path) -> None:
     with pytest.raises(RuleError, match="cannot be written: Permission denied"):
         connect(f"duckdb:///{tmp_path / 'w.duckdb'}")
 
+    tmp_path.chmod(0o000)
+    with pytest.raises(RuleError, match="cannot be read: Permission denied"):
+        connect(f"duckdb:///{tmp_path / 'w.duckdb'}", read_only=True)
+    tmp_path.chmod(0o700)
+
 
 def test_reading_a_warehouse_that_is_not_there_makes_none(url: str, file: Path) -> None:
-    with pytest.raises(RuleError, match="no warehouse there; score a day into it first"):
-        connect(url, read_only=True)
+    for name in (url, f"duckdb:///{file.parent / 'deeper' / 'w.duckdb'}"):
+        with pytest.raises(RuleError, match="no warehouse there; score a day into it first"):
+            connect(name, read_only=True)
 
     assert not list(file.parent.iterdir())
 

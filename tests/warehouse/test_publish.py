@@ -155,6 +155,19 @@ def test_what_an_earlier_backfill_moved_stays_told(warehouse: Warehouse, rows: R
     assert warehouse.read("score_changes")["run_id"].to_list() == ["run-1", "run-2"]
 
 
+def test_a_table_whose_rows_name_no_run_is_staged_and_published_like_any(warehouse: Warehouse, rows: Rows) -> None:
+    for run_id, key in (("run-1", "orders"), ("run-2", "people")):
+        warehouse.stage(run_id, DAY, {"log_catalogue": rows("log_catalogue", {"key": key})})
+        assert warehouse.staged("log_catalogue", run_id)["key"].to_list() == [key]
+        assert warehouse.staged("log_catalogue", "run-9").is_empty()
+        warehouse.publish(run_id, DAY, ["log_catalogue"])
+    warehouse.stage("run-3", DAY, {"log_catalogue": rows("log_catalogue", {"key": "stock"})})
+    warehouse.discard("run-3")
+
+    assert warehouse.read("log_catalogue")["key"].to_list() == ["people"]
+    assert warehouse.query("SELECT count(*) AS n FROM staging.log_catalogue")["n"].item() == 0
+
+
 def test_a_run_is_recorded_once_and_its_last_record_counts(warehouse: Warehouse) -> None:
     warehouse.record_run({"run_id": "run-1", "started_at": NOON, "message": "begun"})
     warehouse.record_run({"run_id": "run-1", "started_at": NOON, "ended_at": NOON, "outcome": "failed", "rows_in": 3})

@@ -38,6 +38,7 @@ CREATE TABLE query_scores (
     rules_app TEXT,
     rules_version TEXT,
     rules_hash TEXT,
+    catalogue TEXT,
     judge TEXT,
     model TEXT,
     prompt_version TEXT,
@@ -76,6 +77,7 @@ COMMENT ON COLUMN query_scores.p_right IS 'Calibrated probability that the SQL a
 COMMENT ON COLUMN query_scores.rules_app IS 'Application whose rules were used';
 COMMENT ON COLUMN query_scores.rules_version IS 'Content hash of those rules';
 COMMENT ON COLUMN query_scores.rules_hash IS 'Content hash of the part of the rules that bears on this row';
+COMMENT ON COLUMN query_scores.catalogue IS 'Fingerprint of what the log had shown of the application; null: not used';
 COMMENT ON COLUMN query_scores.cost IS 'In the currency of the price table';
 COMMENT ON COLUMN query_scores.run_id IS 'Run that wrote the row';
 COMMENT ON COLUMN query_scores.scored_at IS 'UTC';
@@ -208,6 +210,19 @@ CREATE TABLE score_changes (
 COMMENT ON TABLE score_changes IS 'What a backfill moved: old and new score of each row it changed. Grain: run_id, dt, query_id.';
 COMMENT ON COLUMN score_changes.changed IS 'JSON list: rules, judge, model, prompt or core';
 
+CREATE TABLE log_catalogue (
+    dt DATE NOT NULL,
+    app_id TEXT NOT NULL,
+    kind TEXT NOT NULL,
+    key TEXT NOT NULL,
+    questions BIGINT,
+    witnesses TEXT
+);
+COMMENT ON TABLE log_catalogue IS 'What the SQL of a day shows of the tables, columns and joins of an application. Grain: dt, app_id, kind, key.';
+COMMENT ON COLUMN log_catalogue.kind IS 'table, column, name, edge or pair';
+COMMENT ON COLUMN log_catalogue.questions IS 'Different questions of the day whose SQL shows it';
+COMMENT ON COLUMN log_catalogue.witnesses IS 'JSON list of the hashes of some of them';
+
 -- rows wait here, as they would be published, until the gate lets them through
 CREATE SCHEMA staging;
 CREATE TABLE staging.query_scores AS SELECT * FROM query_scores WITH NO DATA;
@@ -215,6 +230,7 @@ CREATE TABLE staging.query_findings AS SELECT * FROM query_findings WITH NO DATA
 CREATE TABLE staging.agent_daily AS SELECT * FROM agent_daily WITH NO DATA;
 CREATE TABLE staging.agent_alerts AS SELECT * FROM agent_alerts WITH NO DATA;
 CREATE TABLE staging.score_changes AS SELECT * FROM score_changes WITH NO DATA;
+CREATE TABLE staging.log_catalogue AS SELECT * FROM log_catalogue WITH NO DATA;
 
 -- which run holds a day's place in staging, or published it last: one row a day and table
 CREATE TABLE staging.manifest (
