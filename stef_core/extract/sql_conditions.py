@@ -8,7 +8,7 @@ from dataclasses import replace
 from sqlglot import exp
 
 from stef_core.extract.sql_render import text
-from stef_core.extract.sql_scope import Base, Scope, SetQuery, deref, open_subquery
+from stef_core.extract.sql_scope import Base, Scope, SetQuery, deref, made_pair, open_subquery
 from stef_core.extract.sql_terms import Operand, aggregate, column_of, core, is_aggregate, owner_of, parts_of, window
 from stef_core.extract.sql_values import IMPLICIT, Constant, constant, date_form, form_value
 from stef_core.normalize import normal_name, normal_text, normal_value
@@ -423,7 +423,7 @@ def _compared(node: exp.Expr, op: str, scope: Scope, clause: str, edges: list[Jo
         and op in ("=", "!=")
         and len(left.expressions) == len(right.expressions)
     ):
-        pairs = [exp.EQ(this=a.copy(), expression=b.copy()) for a, b in zip(left.expressions, right.expressions, strict=True)]
+        pairs = [made_pair(exp.EQ, a, b, scope) for a, b in zip(left.expressions, right.expressions, strict=True)]
         read = [read_condition(p, scope, negated=op == "!=", clause=clause) for p in pairs]
         return all_of(read, scope) if op == "=" else any_of(read, scope)
     b = constant(right, scope)
@@ -688,9 +688,7 @@ def _quantified(left: exp.Expr, op: str, right: exp.Expr, scope: Scope, clause: 
     if isinstance(inner, exp.Array | exp.Tuple):
         if op in ("=", "!=") and (op == "=") != every:
             return _listed_in(left, inner.expressions, scope, op == "!=", clause)
-        read = [
-            _compared(_OP_NODE[op](this=left.copy(), expression=e.copy()), op, scope, clause, None) for e in inner.expressions
-        ]
+        read = [_compared(made_pair(_OP_NODE[op], left, e, scope), op, scope, clause, None) for e in inner.expressions]
         return all_of(read, scope) if every else any_of(read, scope)
     if not isinstance(inner, exp.Query):
         fixed = constant(inner, scope)
@@ -785,7 +783,7 @@ def _in(node: exp.Expr, scope: Scope, negated: bool, clause: str) -> Condition:
 
 def _listed_in(node: exp.Expr, items: list[exp.Expr], scope: Scope, negated: bool, clause: str) -> Condition:
     if isinstance(node, exp.Tuple):
-        pairs = [exp.EQ(this=node.copy(), expression=item.copy()) for item in items[:200]]
+        pairs = [made_pair(exp.EQ, node, item, scope) for item in items]
         read = [read_condition(p, scope, negated=negated, clause=clause) for p in pairs]
         return all_of(read, scope) if negated else any_of(read, scope)
     values: list[Value] = []
@@ -794,16 +792,13 @@ def _listed_in(node: exp.Expr, items: list[exp.Expr], scope: Scope, negated: boo
     for item in items:
         found = constant(item, scope)
         if found is None:
-            pair = exp.EQ(this=node.copy(), expression=item.copy())
+            pair = made_pair(exp.EQ, node, item, scope)
             others.append(read_condition(pair, scope, negated=negated, clause=clause))
         else:
             values.append(found.value)
             raw += found.raw
     if constant(node, scope) is not None and others:  # 'x' IN (a, b)
-        read = [
-            read_condition(exp.EQ(this=item.copy(), expression=node.copy()), scope, negated=negated, clause=clause)
-            for item in items
-        ]
+        read = [read_condition(made_pair(exp.EQ, item, node, scope), scope, negated=negated, clause=clause) for item in items]
         return all_of(read, scope) if negated else any_of(read, scope)
     left = operand(node, scope)
     part = f"{_shown(left.column)} {'not ' if negated else ''}in ({', '.join(raw[:20])})"[:400]
@@ -860,8 +855,8 @@ def _between(node: exp.Expr, scope: Scope, negated: bool, clause: str) -> Condit
     a, b = constant(low, scope), constant(high, scope)
     if constant(node.this, scope) is not None or a is None or b is None:
         pairs: list[exp.Expr] = [
-            exp.GTE(this=node.this.copy(), expression=low.copy()),
-            exp.LTE(this=node.this.copy(), expression=high.copy()),
+            made_pair(exp.GTE, node.this, low, scope),
+            made_pair(exp.LTE, node.this, high, scope),
         ]
         for pair in pairs:
             pair.parent = node.parent
@@ -934,7 +929,7 @@ def _like(node: exp.Expr, escape: str | None, scope: Scope, negated: bool, claus
         while isinstance(inner, exp.Paren):
             inner = inner.this
         items = inner.expressions if isinstance(inner, exp.Tuple | exp.Array) else [inner]
-        read = [_like(exp.Like(this=node.this.copy(), expression=e.copy()), escape, scope, negated, clause) for e in items]
+        read = [_like(made_pair(exp.Like, node.this, e, scope), escape, scope, negated, clause) for e in items]
         return all_of(read, scope) if isinstance(right, exp.All) != negated else any_of(read, scope)
     found = constant(right, scope)
     if found is None or not found.raw:

@@ -51,6 +51,7 @@ _STATEMENT = re.compile(
     re.I,
 )
 _WRITES = re.compile(r"\b(insert|update|delete|merge|truncate|drop|create|alter)\b", re.I)
+_ENGLISH = frozenset("the are please you i we there that your their should".split())
 # sqlglot warns about syntax it drops; whether a query reads is told by its tree
 logging.getLogger("sqlglot").setLevel(logging.ERROR)
 
@@ -82,10 +83,12 @@ def parse(sql: str, dialect: str | None) -> Parsed:
         return _judged(trees, sql, bare, stated, stated, dialect, notes)
     if not _QUERY_START.match(bare):
         return Parsed("not_a_query", stated, error=_other_statement(bare), notes=notes)
+    if _prose(bare):
+        return Parsed("not_a_query", stated, error=f"the text is prose, not SQL: {_start(bare)!r}", notes=notes)
     broken = cut_off(sql, backslash=stated in _BACKSLASH)
     if broken:
         return Parsed("not_a_query", stated, error=broken, notes=notes)
-    for other in _others(stated):
+    for other in _others(stated, sql):
         trees, _ = _attempt(sql, other)
         if trees is not None and len(trees) == 1 and isinstance(trees[0], exp.Query):
             return _judged(trees, sql, bare, other, stated, dialect, notes)
@@ -93,13 +96,17 @@ def parse(sql: str, dialect: str | None) -> Parsed:
     if rescued is not None:
         notes.append("a second LIMIT after LIMIT BY was read apart")
         return _judged([rescued], sql, bare, stated, stated, dialect, notes)
-    if _prose(bare):
-        return Parsed("not_a_query", stated, error=f"the text is prose, not SQL: {_start(bare)!r}", notes=notes)
     return Parsed("unparseable", stated, error=f"no SQL dialect reads it: {error}", notes=notes)
 
 
-def _others(stated: str) -> list[str]:
-    return [d for d in dict.fromkeys((*_RELATIVES.get(stated, ()), *_ORDER)) if d != stated]
+def _others(stated: str, sql: str) -> list[str]:
+    """Dialects to try, the likeliest first: bracketed names and TOP are T-SQL's, backticks MySQL's and BigQuery's."""
+    first: tuple[str, ...] = ()
+    if re.search(r"\[[A-Za-z_][\w ]*\]|\bselect\s+top\b", sql, re.I):
+        first = ("tsql",)
+    elif "`" in sql:
+        first = ("mysql", "bigquery")
+    return [d for d in dict.fromkeys((*first, *_RELATIVES.get(stated, ()), *_ORDER)) if d != stated]
 
 
 def _attempt(sql: str, dialect: str) -> tuple[list[exp.Expr] | None, str]:
@@ -189,7 +196,7 @@ def _prose(bare: str) -> bool:
         return not re.search(r"\bas\b\s*(?:not\s+)?(?:materialized\s*)?\(", lowered)
     if lowered.startswith(("from", "table", "values")):
         return not re.search(r"[(=*]", lowered) or "select" not in lowered
-    return not re.search(r"[(=*,]", lowered) and len(lowered.split()) > 3
+    return not re.search(r"[(=*,'\"]", lowered) and bool(_ENGLISH & set(re.findall(r"[a-z]+", lowered)))
 
 
 def _rescued(sql: str, dialect: str) -> exp.Expr | None:

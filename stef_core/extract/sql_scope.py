@@ -20,7 +20,7 @@ from stef_core.records import Condition, Defect, Filter
 # dialects whose WHERE, and whose later select items, may name an alias of the select list
 LATERAL_ALIASES = frozenset({"snowflake", "duckdb", "clickhouse", "teradata", "databricks", "spark", "redshift", "sqlite"})
 # reading one CTE many times opens it anew each time; beyond this many the first reading is shared
-MAX_SCOPES = 600
+MAX_SCOPES = 150
 _MAX_HOPS = 200
 
 
@@ -61,6 +61,10 @@ class Reader:
     detached: dict[int, tuple[Condition, ...]] = field(
         default_factory=dict
     )  # conditions that belong to a scope's aggregates alone
+    made: list[exp.Expr] = field(default_factory=list)  # nodes made while reading: what is remembered by id must stay alive
+    one_row: dict[int, bool] = field(default_factory=dict)
+    parts: dict[tuple[int, int, str], object] = field(default_factory=dict)
+    constants: dict[tuple[int, int, str], object] = field(default_factory=dict)
     compared: set[int] = field(default_factory=set)  # scopes whose aggregate something is compared with
 
     def defect(self, kind: str, code: str, message: str, *, part: str = "", fatal: bool = False) -> None:
@@ -509,6 +513,13 @@ def _alias(column: exp.Column, name: str, scope: Scope) -> exp.Expr | None:
     if scope.mode in ("where", "select"):
         known = all(s.names() is not None for s in scope.sources.values()) and _owner(name, scope) is None
         return node if known or scope.reader.dialect in LATERAL_ALIASES else None
+    return node
+
+
+def made_pair(kind: type[exp.Expr], left: exp.Expr, right: exp.Expr, scope: Scope) -> exp.Expr:
+    """A comparison that the query implies but does not spell, kept for as long as the reading lasts."""
+    node = kind(this=left.copy(), expression=right.copy())
+    scope.reader.made.append(node)
     return node
 
 

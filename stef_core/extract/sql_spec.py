@@ -17,7 +17,6 @@ from stef_core.extract.sql_scope import (
     Scope,
     SetQuery,
     Source,
-    all_sources,
     deref,
     is_semi,
     open_subquery,
@@ -41,6 +40,8 @@ from stef_core.records import (
     Value,
     Window,
 )
+
+_MANY = 64  # lists this short are left alone; longer ones are freed of repeats
 
 
 @dataclass(slots=True)
@@ -427,6 +428,13 @@ def _one_row(relation: Relation | None) -> bool:
     """Whether exactly one row comes out: aggregates without grouping, or no table at all."""
     if not isinstance(relation, Scope):
         return False
+    known = relation.reader.one_row.get(relation.id)
+    if known is None:
+        known = relation.reader.one_row[relation.id] = _is_one_row(relation)
+    return known
+
+
+def _is_one_row(relation: Scope) -> bool:
     node = relation.node
     if node.args.get("group") is not None or node.args.get("having") is not None:
         return False
@@ -473,28 +481,30 @@ def _set_spec(relation: SetQuery, reader: Reader) -> SqlSpec:
     )
 
 
-def _inner_groups(relation: Relation) -> list[tuple[Column, ...]]:
-    """Groupings of the queries read in FROM."""
-    out: list[tuple[Column, ...]] = []
-    for source in all_sources(relation):
-        if source.kind != "query" or source.relation is None:
+def _below(relation: Relation) -> list[Scope]:
+    """SELECTs read in FROM, at any depth; a CTE that is shared between its uses stands once."""
+    out: list[Scope] = []
+    seen: set[int] = set()
+    stack: list[Relation] = [relation]
+    while stack:
+        at = stack.pop()
+        if id(at) in seen:
             continue
-        operands = source.relation.operands if isinstance(source.relation, SetQuery) else [source.relation]
-        for operand in operands:
-            if isinstance(operand, Scope) and operand.node.args.get("group") is not None:
-                out.append(own_groups(operand, [])[0])
-            out += _inner_groups(operand)
+        seen.add(id(at))
+        if isinstance(at, SetQuery):
+            stack += at.operands
+        else:
+            out.append(at)
+            stack += [s.relation for s in at.sources.values() if s.relation is not None and s.kind == "query"]
     return out
 
 
-def _tables(relation: Relation) -> list[str]:
-    out: list[str] = []
-    for source in all_sources(relation):
-        if source.table is not None:
-            out.append(source.table)
-        elif source.relation is not None and source.kind == "query":
-            out += _tables(source.relation)
-    return out
+def _inner_groups(scope: Scope) -> list[tuple[Column, ...]]:
+    return [own_groups(s, [])[0] for s in _below(scope)[1:] if s.node.args.get("group") is not None]
+
+
+def _tables(scope: Scope) -> list[str]:
+    return [source.table for s in _below(scope) for source in s.sources.values() if source.table is not None]
 
 
 def _limits_of(spec: SqlSpec) -> tuple[tuple[int, tuple[OrderKey, ...]], ...]:
@@ -579,6 +589,13 @@ def _collect(scope: Scope) -> Collected:
     if len(scope.sources) > 1:
         _check_joined(scope, out)
     check_contradictions(tuple(out.filters), scope)
+    # a CTE read many times brings the same each time; unchecked, a chain of such CTEs doubles the lists at every step
+    out.joins = list(dict.fromkeys(out.joins))
+    out.inner_limits = out.inner_limits[:_MANY]
+    if len(out.filters) > _MANY:
+        out.filters = list(dict.fromkeys(out.filters))
+    if len(out.join_filters) > _MANY:
+        out.join_filters = list(dict.fromkeys(out.join_filters))
     return out
 
 
@@ -857,16 +874,7 @@ def _scalar(item: exp.Expr, relation: Scope) -> ScalarQuery | None:
 
 
 def _correlated(relation: Relation) -> tuple[str, ...]:
-    out: dict[str, None] = {}
-    scopes = [relation]
-    while scopes:
-        at = scopes.pop()
-        if isinstance(at, SetQuery):
-            scopes += at.operands
-        else:
-            out |= at.reader.correlated.get(at.id, {})
-            scopes += [s.relation for s in at.sources.values() if s.relation is not None and s.kind == "query"]
-    return tuple(sorted(out))
+    return tuple(sorted({name for s in _below(relation) for name in s.reader.correlated.get(s.id, ())}))
 
 
 def query_set(node: exp.Expr, scope: Scope, *, existence: bool = False) -> SubQuery:

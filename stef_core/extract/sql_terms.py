@@ -9,7 +9,7 @@ from typing import Literal, TypeAlias
 from sqlglot import exp
 
 from stef_core.extract.sql_render import function_name, text
-from stef_core.extract.sql_scope import Base, Resolved, Scope, deref
+from stef_core.extract.sql_scope import Base, Resolved, Scope, deref, made_pair
 from stef_core.extract.sql_values import constant, date_form
 from stef_core.records import Aggregation, Column, Condition, DatePart, DateTrunc, OrderKey, Window
 
@@ -90,10 +90,22 @@ def is_aggregate(node: exp.Expr) -> bool:
     return isinstance(node, exp.Anonymous) and node.name.lower() in _ANONYMOUS
 
 
-def parts_of(node: exp.Expr | Base, scope: Scope, out: Parts | None = None, seen: set[tuple[int, int]] | None = None) -> Parts:
-    """Base columns, aggregates, windows and subqueries of an expression; what an aggregate or a window holds is its own."""
-    out = Parts() if out is None else out
-    seen = set() if seen is None else seen
+def parts_of(node: exp.Expr | Base, scope: Scope) -> Parts:
+    """Base columns, aggregates, windows and subqueries of an expression; what an aggregate or a window holds is its own.
+
+    The answer is shared between calls: it is not to be changed.
+    """
+    key = (id(node), scope.id, scope.mode)
+    known = scope.reader.parts.get(key)
+    if not isinstance(known, Parts) or isinstance(node, Base):
+        known = _parts_of(node, scope)
+        scope.reader.parts[key] = known
+    return known
+
+
+def _parts_of(node: exp.Expr | Base, scope: Scope) -> Parts:
+    out = Parts()
+    seen: set[tuple[int, int]] = set()
     stack: list[tuple[exp.Expr | Base, Scope]] = [(node, scope)]
     while stack:
         at, where = stack.pop()
@@ -199,7 +211,10 @@ def aggregate(node: exp.Expr, scope: Scope, read: ReadConditions) -> Aggregation
     if isinstance(argument, exp.Distinct):
         distinct = True
         items = argument.expressions
-        argument = items[0] if len(items) == 1 else exp.Tuple(expressions=[e.copy() for e in items])
+        argument = items[0]
+        if len(items) > 1:
+            argument = exp.Tuple(expressions=[e.copy() for e in items])
+            scope.reader.made.append(argument)
     while isinstance(argument, exp.Order | exp.Limit | exp.HavingMax):
         argument = argument.this
         if isinstance(argument, exp.Distinct):
@@ -249,7 +264,7 @@ def _conditional(node: exp.Expr, scope: Scope) -> tuple[tuple[exp.Expr, Scope] |
     at = hit.node
     if isinstance(at, exp.Case) and len(at.args["ifs"]) == 1:
         branch, default = at.args["ifs"][0], at.args.get("default")
-        condition = branch.this if at.this is None else exp.EQ(this=at.this.copy(), expression=branch.this.copy())
+        condition = branch.this if at.this is None else made_pair(exp.EQ, at.this, branch.this, hit.scope)
         return (condition, hit.scope), branch.args["true"], None if isinstance(default, exp.Null) else default
     if isinstance(at, exp.If):
         default = at.args.get("false")

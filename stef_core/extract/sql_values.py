@@ -277,7 +277,7 @@ def constant(node: exp.Expr | Base, scope: Scope) -> Constant | None:
         return Constant(None, ("NULL",))
     if isinstance(node, exp.Boolean):
         return Constant(bool(node.this))
-    if isinstance(node, exp.National | exp.RawString | exp.UnicodeString):
+    if isinstance(node, exp.National | exp.RawString | exp.UnicodeString | exp.ByteString):
         return Constant(normal_value(node.name), (node.name,))
     if isinstance(node, exp.Parameter | exp.Placeholder | exp.SessionParameter):
         return Constant(Parameter(name=node.name.lower() or "?"))
@@ -298,7 +298,12 @@ def constant(node: exp.Expr | Base, scope: Scope) -> Constant | None:
         return _arithmetic(node, scope)
     if isinstance(node, exp.DPipe | exp.Concat):
         parts = [node.this, node.expression] if isinstance(node, exp.DPipe) else node.expressions
-        return _concatenated([constant(p, scope) for p in parts])
+        found: list[Constant | None] = []
+        for part in reversed(parts):
+            found.insert(0, constant(part, scope))
+            if found[0] is None:
+                return None
+        return _concatenated(found)
     if isinstance(node, exp.Upper | exp.Lower | exp.Trim):
         inner = constant(node.this, scope)
         if inner is None or not inner.raw:
@@ -317,6 +322,16 @@ def constant(node: exp.Expr | Base, scope: Scope) -> Constant | None:
 
 
 def _named(node: exp.Column, scope: Scope) -> Constant | None:
+    key = (id(node), scope.id, scope.mode)
+    known = scope.reader.constants.get(key, scope)
+    if known is None or isinstance(known, Constant):
+        return known
+    found = _named_constant(node, scope)
+    scope.reader.constants[key] = found
+    return found
+
+
+def _named_constant(node: exp.Column, scope: Scope) -> Constant | None:
     name = node.name
     if not node.table and name.lower() in ("sysdate", "systimestamp", "current_date", "current_timestamp", "today", "getdate"):
         return Constant(Now())
@@ -527,11 +542,11 @@ def _arithmetic(node: exp.Expr, scope: Scope) -> Constant | None:
         length = interval(node.this, scope)
         if length is not None and sign == 1:
             return _shift(constant(node.expression, scope), Constant(length[0]), length[1], 1)
+    right = constant(node.expression, scope)  # first: a long chain leans left and usually ends in a column
+    if right is None:
+        return None
     left = constant(node.this, scope)
     if left is None:
-        return None
-    right = constant(node.expression, scope)
-    if right is None:
         return None
     a, b = left.value, right.value
     if isinstance(node, exp.Add | exp.Sub) and isinstance(b, int) and not isinstance(b, bool):
