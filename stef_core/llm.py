@@ -151,8 +151,8 @@ class AnswerCache(Protocol):
     def get_many(self, keys: Sequence[str]) -> dict[str, StoredAnswer]:
         """Those of the keys that are there."""
 
-    def put(self, key: str, answer: StoredAnswer) -> None:
-        """Keep one answer, durably before this returns; the first one kept under a key stays."""
+    def put_many(self, answers: Mapping[str, StoredAnswer]) -> None:
+        """Keep answers, so that a kill after this returns does not lose them; nothing replaces an answer that is there."""
 
     def close(self) -> None:
         """Give back what is held open."""
@@ -357,6 +357,8 @@ class OpenAIChatModel:
         self._proven: set[tuple[str, int]] = set()  # (model, step) that an answer came back on
         self._probes: dict[str, asyncio.Event] = {}
         self._in_flight: dict[str, asyncio.Task[Outcome]] = {}
+        self._unwritten: list[tuple[str, StoredAnswer, asyncio.Future[None]]] = []
+        self._writing: asyncio.Task[None] | None = None
         self._usage = Usage()
         self._lock = threading.Lock()
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -482,8 +484,8 @@ class OpenAIChatModel:
             if call.settled is not None:
                 return call.settled
             outcome = await self._answer(request, call)
-        if isinstance(outcome, ChatAnswer) or outcome.reason in SETTLED:
-            await self._keep(key, request, outcome)
+            if isinstance(outcome, ChatAnswer) or outcome.reason in SETTLED:
+                await self._keep(key, request, outcome)  # within the slot: a kill loses no more than what is in flight
         return outcome
 
     async def _answer(self, request: ChatRequest, call: _Call) -> Outcome:
@@ -739,10 +741,28 @@ class OpenAIChatModel:
             tokens_out=outcome.tokens_out,
             calls=outcome.calls,
         )
+        kept: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._unwritten.append((key, stored, kept))
+        if self._writing is None:
+            self._writing = asyncio.create_task(self._write(self._cache, self._writer))
+        await kept
+
+    async def _write(self, cache: AnswerCache, writer: ThreadPoolExecutor) -> None:
+        """Write what waits; what comes in during one write goes into the next, as a thread hop for each answer is dear."""
         try:
-            await asyncio.get_running_loop().run_in_executor(self._writer, self._cache.put, key, stored)
-        except StefError as error:  # an answer in hand is worth more than its copy
-            self._warn(error)
+            while self._unwritten:
+                batch, self._unwritten = self._unwritten, []
+                try:
+                    answers = {key: stored for key, stored, _ in batch}
+                    await asyncio.get_running_loop().run_in_executor(writer, cache.put_many, answers)
+                except StefError as error:  # an answer in hand is worth more than its copy
+                    self._warn(error)
+                finally:
+                    for _, _, kept in batch:
+                        if not kept.done():
+                            kept.set_result(None)
+        finally:
+            self._writing = None
 
     def _warn(self, error: StefError) -> None:
         if not self._cache_warned:

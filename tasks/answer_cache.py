@@ -7,7 +7,7 @@ import os
 import sqlite3
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from stef_core.errors import RuleError, TransientError
@@ -31,6 +31,13 @@ CREATE TABLE IF NOT EXISTS answers (
 ) WITHOUT ROWID
 """
 _COLUMNS = "text, reason, model, schema_name, step, tokens_in, tokens_out, calls"
+
+_INSERT = (
+    f"INSERT INTO answers (key, {_COLUMNS}, created_at) VALUES (?,?,?,?,?,?,?,?,?,?) "  # noqa: S608
+    "ON CONFLICT (key) DO UPDATE SET text=excluded.text, reason=excluded.reason, step=excluded.step, "
+    "tokens_in=excluded.tokens_in, tokens_out=excluded.tokens_out, calls=excluded.calls, created_at=excluded.created_at "
+    "WHERE answers.reason IS NOT NULL AND excluded.reason IS NULL"
+)
 
 
 class SqliteAnswerCache:
@@ -97,32 +104,25 @@ class SqliteAnswerCache:
                 )
         return found
 
-    def put(self, key: str, answer: StoredAnswer) -> None:
-        """Keep one answer; an answer replaces a failure, and nothing replaces an answer.
+    def put_many(self, answers: Mapping[str, StoredAnswer]) -> None:
+        """Keep answers in one transaction; an answer replaces a failure, and nothing replaces an answer.
 
         Raises:
             TransientError: The file could not be written within `BUSY_TIMEOUT_S`.
         """
-        values = (
-            key,
-            answer.text,
-            answer.reason,
-            answer.model,
-            answer.schema_name,
-            answer.step,
-            answer.tokens_in,
-            answer.tokens_out,
-            answer.calls,
-            self._clock(),
-        )
+        now = self._clock()
+        rows = [
+            (key, a.text, a.reason, a.model, a.schema_name, a.step, a.tokens_in, a.tokens_out, a.calls, now)
+            for key, a in answers.items()
+        ]
         with self._open() as connection:
-            connection.execute(
-                f"INSERT INTO answers (key, {_COLUMNS}, created_at) VALUES (?,?,?,?,?,?,?,?,?,?) "  # noqa: S608
-                "ON CONFLICT (key) DO UPDATE SET text=excluded.text, reason=excluded.reason, step=excluded.step, "
-                "tokens_in=excluded.tokens_in, tokens_out=excluded.tokens_out, calls=excluded.calls, "
-                "created_at=excluded.created_at WHERE answers.reason IS NOT NULL AND excluded.reason IS NULL",
-                values,
-            )
+            connection.execute("BEGIN IMMEDIATE")
+            try:
+                connection.executemany(_INSERT, rows)
+            except BaseException:
+                connection.execute("ROLLBACK")
+                raise
+            connection.execute("COMMIT")
 
     def count(self) -> int:
         """Answers and settled failures kept."""

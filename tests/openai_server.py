@@ -125,6 +125,9 @@ class _Server(ThreadingHTTPServer):
     block_on_close = False
     request_queue_size = 256
 
+    def handle_error(self, *_: Any) -> None:
+        """A client that was killed is no news."""
+
 
 def _handler(server: OpenAIServer) -> type[BaseHTTPRequestHandler]:
     class Handler(BaseHTTPRequestHandler):

@@ -6,7 +6,7 @@ import json
 import socket
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import pytest
@@ -57,8 +57,8 @@ class MemoryCache:
     def get_many(self, keys: Any) -> dict[str, StoredAnswer]:
         return {k: self.kept[k] for k in keys if k in self.kept}
 
-    def put(self, key: str, answer: StoredAnswer) -> None:
-        self.kept.setdefault(key, answer)
+    def put_many(self, answers: Mapping[str, StoredAnswer]) -> None:
+        self.kept = {**answers, **self.kept}
 
     def close(self) -> None:
         pass
@@ -67,7 +67,7 @@ class MemoryCache:
 class BrokenCache(MemoryCache):
     """A cache on a full disk."""
 
-    def put(self, key: str, answer: StoredAnswer) -> None:
+    def put_many(self, answers: Mapping[str, StoredAnswer]) -> None:
         raise TransientError("disk full")
 
 

@@ -27,8 +27,8 @@ def file(tmp_path: Path) -> Path:
 
 def test_what_was_kept_is_there_after_a_restart(file: Path) -> None:
     with SqliteAnswerCache(file) as cache:
-        cache.put("k", ANSWER)
-        cache.put("r", REFUSED)
+        cache.put_many({"k": ANSWER})
+        cache.put_many({"r": REFUSED})
 
     with SqliteAnswerCache(file) as cache:
         assert cache.get_many(["k", "r", "absent"]) == {"k": ANSWER, "r": REFUSED}
@@ -37,10 +37,10 @@ def test_what_was_kept_is_there_after_a_restart(file: Path) -> None:
 
 def test_an_answer_replaces_a_failure_and_nothing_replaces_an_answer(file: Path) -> None:
     with SqliteAnswerCache(file) as cache:
-        cache.put("k", REFUSED)
-        cache.put("k", ANSWER)
-        cache.put("k", REFUSED)
-        cache.put("k", replace(ANSWER, text="{}"))
+        cache.put_many({"k": REFUSED})
+        cache.put_many({"k": ANSWER})
+        cache.put_many({"k": REFUSED})
+        cache.put_many({"k": replace(ANSWER, text="{}")})
 
         assert cache.get_many(["k"]) == {"k": ANSWER}
 
@@ -48,7 +48,7 @@ def test_an_answer_replaces_a_failure_and_nothing_replaces_an_answer(file: Path)
 def test_more_keys_than_one_query_takes_are_found(file: Path) -> None:
     with SqliteAnswerCache(file) as cache:
         for n in range(0, 2400, 400):
-            cache.put(str(n), ANSWER)
+            cache.put_many({str(n): ANSWER})
 
         assert set(cache.get_many([str(n) for n in range(2500)])) == {"0", "400", "800", "1200", "1600", "2000"}
         assert cache.get_many([]) == {}
@@ -59,7 +59,7 @@ def test_only_the_owner_may_read_the_file_and_its_log(file: Path) -> None:
     file.touch(0o644)
 
     with SqliteAnswerCache(file) as cache:
-        cache.put("k", ANSWER)
+        cache.put_many({"k": ANSWER})
         modes = {path.name: stat.S_IMODE(path.stat().st_mode) for path in file.parent.iterdir()}
 
     assert modes == {"answers.sqlite": 0o600, "answers.sqlite-wal": 0o600, "answers.sqlite-shm": 0o600}
@@ -67,7 +67,7 @@ def test_only_the_owner_may_read_the_file_and_its_log(file: Path) -> None:
 
 def test_the_age_of_an_answer_is_kept(file: Path) -> None:
     with SqliteAnswerCache(file, clock=lambda: 1234.5) as cache:
-        cache.put("k", ANSWER)
+        cache.put_many({"k": ANSWER})
 
     with sqlite3.connect(file) as connection:
         (age,) = connection.execute("SELECT created_at FROM answers").fetchone()
@@ -80,7 +80,7 @@ def test_threads_may_share_a_cache(file: Path) -> None:
 
         def write(number: int) -> None:
             for n in range(50):
-                cache.put(f"{number}-{n}", ANSWER)
+                cache.put_many({f"{number}-{n}": ANSWER})
                 assert cache.get_many([f"{number}-{n}"])
 
         threads = [threading.Thread(target=write, args=(n,)) for n in range(8)]
@@ -97,7 +97,7 @@ def test_processes_may_open_and_write_one_file_at_once(file: Path) -> None:
         "import sys; from tasks.answer_cache import SqliteAnswerCache as C; from stef_core.llm import StoredAnswer as S\n"
         "sys.stdin.readline()\n"
         "with C(sys.argv[1]) as c:\n"
-        "    for n in range(60): c.put(f'{sys.argv[2]}-{n}', S(text='{}'))\n"
+        "    for n in range(60): c.put_many({f'{sys.argv[2]}-{n}': S(text='{}')})\n"
     )
     root = Path(__file__).parents[2]
     writers = [
