@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import logging
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, cast
 from uuid import UUID
 
@@ -12,18 +12,19 @@ from prefect import flow
 from prefect.futures import PrefectFuture
 from prefect.task_runners import TaskRunner, ThreadPoolTaskRunner
 
+from stef_core.catalogue import Catalogue
 from stef_core.errors import GateError, InputError, RuleError, StefError, TransientError
 from stef_core.frames import compact_json, records_of
 from stef_core.rules import Rules
 from tasks.artifacts import show_day, show_progress, start_progress
-from tasks.extract import extract_batch
+from tasks.extract import Extracted, extract_batch, learn_day
 from tasks.gates import gate_input, gate_output, refuse
-from tasks.judge import judge_batch
+from tasks.judge import Judged, judge_batch
 from tasks.models import check_settings
-from tasks.passing import as_is, result_of
+from tasks.passing import as_is
 from tasks.progress import DayEnded, DayStarted, RowsDone, tell
 from tasks.publish import end_run, input_facts, prepare, publish_day, read_window, record_run, stage_day, start_run
-from tasks.query_log import read_day
+from tasks.query_log import Partition, read_day
 from tasks.score import aggregate_day, score_day, unknown_applications
 from tasks.secrets import with_secret
 from tasks.settings import Settings, application_rules, load_settings
@@ -110,6 +111,10 @@ def score_one_day(
         StefError: The day could not be read, scored or published; what was published before is as it was.
     """
     run = start_run(settings, rules, day, kind)
+
+    def show(share: float) -> None:
+        show_progress(progress, (place[0] + share) / place[1])
+
     try:
         partition = read_day(logs_of(settings), day)
         run |= input_facts(partition, unknown_applications(partition.frame, rules))
@@ -118,23 +123,14 @@ def score_one_day(
         run["gates"] = compact_json([gate.to_json() for gate in gates])
         refuse(gates, partition.nulls)
 
-        waiting = []
-        records = records_of(partition.frame)
-        for start in range(0, len(records), settings.batch_size):
-            batch, name = records[start : start + settings.batch_size], f"{day}-{start // settings.batch_size}"
-            extracted = extract_batch.submit(as_is(batch), as_is(rules), as_is(settings), name)
-            waiting.append(judge_batch.submit(result_of(extracted), as_is(settings), day, run["run_id"], name))
-        judged = []
-        for done, future in enumerate(waiting, 1):
-            judged.append(future.result())
-            tell(RowsDone(day=day, rows=judged[-1].judged.height))
-            show_progress(progress, (place[0] + done / (len(waiting) + 1)) / place[1])
-
+        window = read_window(as_is(settings), day)
+        extracted = extract_rows(partition, rules, settings, lambda share: show(0.4 * share))
+        known = learn_day(as_is(extracted), as_is(window["log_catalogue"]), day)
+        judged = judge_rows(extracted, known.catalogue, settings, day, run["run_id"], lambda share: show(0.4 + 0.4 * share))
         scored = score_day(as_is(partition), as_is(judged), run["run_id"], run["started_at"])
         run |= scored.facts
-        tables = {"query_scores": scored.scores, "query_findings": scored.findings}
+        tables = {"query_scores": scored.scores, "query_findings": scored.findings, "log_catalogue": known.rows}
         staged = stage_day(as_is(settings), run["run_id"], day, as_is(tables))
-        window = read_window(as_is(settings), day)
         figures = aggregate_day(as_is(staged), as_is(window), day, run["run_id"])
         staged |= stage_day(as_is(settings), run["run_id"], day, as_is(figures))
         gates += gate_output(as_is(partition.frame), as_is(staged), day, settings.coverage_min)
@@ -152,6 +148,60 @@ def score_one_day(
     tell(DayEnded(day=day, run=run))
     logger.info("scored %d of %d rows of %s", run["rows_scored"], run["rows_in"], day)
     return run
+
+
+def extract_rows(
+    partition: Partition, rules: Mapping[str, Rules], settings: Settings, show: Callable[[float], None]
+) -> list[Extracted]:
+    """Fan out a day's rows in batches, and read both sides of each.
+
+    Args:
+        partition: The day's log.
+        rules: Rules by `app_id`.
+        settings: Settings of the run.
+        show: Told which share of the rows is done, 0-1.
+    """
+    records, size = records_of(partition.frame), settings.batch_size
+    batches = [records[start : start + size] for start in range(0, len(records), size)]
+    futures = [
+        extract_batch.submit(as_is(batch), as_is(rules), as_is(settings), f"{partition.day}-{number}")
+        for number, batch in enumerate(batches)
+    ]
+    done = []
+    for future in futures:
+        done.append(future.result())
+        show(len(done) / len(futures))
+    return done
+
+
+def judge_rows(
+    batches: Sequence[Extracted],
+    catalogue: Catalogue,
+    settings: Settings,
+    day: dt.date,
+    run_id: str,
+    show: Callable[[float], None],
+) -> list[Judged]:
+    """Align and judge the batches of a day.
+
+    Args:
+        batches: The day's rows, read.
+        catalogue: What the log shows of tables, columns and joins.
+        settings: Settings of the run.
+        day: The partition.
+        run_id: The run that scores it.
+        show: Told which share of the batches is done, 0-1.
+    """
+    futures = [
+        judge_batch.submit(as_is(batch), as_is(catalogue), as_is(settings), day, run_id, f"{day}-{number}")
+        for number, batch in enumerate(batches)
+    ]
+    done = []
+    for future in futures:
+        done.append(future.result())
+        tell(RowsDone(day=day, rows=done[-1].judged.height))
+        show(len(done) / len(futures))
+    return done
 
 
 def days_between(first: dt.date, last: dt.date | None) -> list[dt.date]:

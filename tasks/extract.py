@@ -1,7 +1,8 @@
-"""Read both sides of a batch of rows and align them."""
+"""Read both sides of a batch of rows, and learn from the whole day what its log shows of tables and columns."""
 
 from __future__ import annotations
 
+import datetime as dt
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -10,10 +11,10 @@ from prefect import task
 from prefect.cache_policies import NO_CACHE
 from prefect.runtime import task_run
 
-from stef_core.evaluate import Examined, examine_many, rules_picker
+from stef_core.catalogue import Catalogue, catalogue_of, mine
+from stef_core.evaluate import Read, read_many, rules_picker
 from stef_core.llm import Usage
 from stef_core.records import QueryRecord
-from stef_core.rows import examined_frame
 from stef_core.rules import Rules
 from tasks.models import open_reader, usage_of
 from tasks.retrying import DELAYS_S, is_transient
@@ -22,18 +23,16 @@ from tasks.settings import Settings
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Extracted:
-    """One batch before its verdicts. `frame` is of `stef_core.rows.EXAMINED`; the lists are in its order."""
+    """One batch after reading: each row with its rules, in order."""
 
-    records: tuple[QueryRecord, ...]
+    read: tuple[Read, ...]
     rules: tuple[Rules, ...]
-    examined: tuple[Examined, ...]
-    frame: pl.DataFrame
     usage: Usage
     prompt_version: str | None
 
 
 def extract(records: Sequence[QueryRecord], rules: Mapping[str, Rules], settings: Settings, *, last_try: bool) -> Extracted:
-    """Read and align one batch.
+    """Read both sides of one batch.
 
     Args:
         records: Rows of the log.
@@ -47,15 +46,32 @@ def extract(records: Sequence[QueryRecord], rules: Mapping[str, Rules], settings
     pick = rules_picker(rules)
     chosen = tuple(pick(record) for record in records)
     with open_reader(settings, raise_if_down=not last_try) as reader:
-        examined = examine_many(records, chosen, reader)
         return Extracted(
-            records=tuple(records),
+            read=tuple(read_many(records, chosen, reader)),
             rules=chosen,
-            examined=tuple(examined),
-            frame=examined_frame(examined, records, chosen),
             usage=usage_of(reader),
             prompt_version=reader.prompt_version,
         )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Catalogued:
+    """What the log shows: `rows` of ``log_catalogue`` of one day, and the `catalogue` that it makes with earlier days."""
+
+    rows: pl.DataFrame
+    catalogue: Catalogue
+
+
+def learn(batches: Sequence[Extracted], earlier: pl.DataFrame, day: dt.date) -> Catalogued:
+    """Add what a day's log shows to what the days before showed.
+
+    Args:
+        batches: All rows of the day.
+        earlier: Rows of ``log_catalogue`` of the days before.
+        day: The partition.
+    """
+    rows = mine(((read.record, read.reading.sql) for batch in batches for read in batch.read), day)
+    return Catalogued(rows=rows, catalogue=catalogue_of(pl.concat([earlier.select(rows.columns), rows])))
 
 
 @task(
@@ -69,6 +85,12 @@ def extract(records: Sequence[QueryRecord], rules: Mapping[str, Rules], settings
 def extract_batch(records: Sequence[QueryRecord], rules: Mapping[str, Rules], settings: Settings, name: str) -> Extracted:
     """`extract` as a task; a repeat asks only for the answers that are not cached yet."""
     return extract(records, rules, settings, last_try=is_last_try())
+
+
+@task(name="catalogue", task_run_name="catalogue-{day}", cache_policy=NO_CACHE)
+def learn_day(batches: Sequence[Extracted], earlier: pl.DataFrame, day: dt.date) -> Catalogued:
+    """`learn` as a task."""
+    return learn(batches, earlier, day)
 
 
 def is_last_try() -> bool:

@@ -1,4 +1,4 @@
-"""Give a batch of aligned rows their verdicts."""
+"""Align a batch of rows that were read, and give them their verdicts."""
 
 from __future__ import annotations
 
@@ -9,9 +9,10 @@ import polars as pl
 from prefect import task
 from prefect.cache_policies import NO_CACHE
 
-from stef_core.evaluate import conclude_many
+from stef_core.catalogue import Catalogue
+from stef_core.evaluate import conclude_many, examine
 from stef_core.llm import Usage
-from stef_core.rows import findings_frame, judged_frame
+from stef_core.rows import examined_frame, findings_frame, judged_frame
 from tasks.extract import Extracted, is_last_try
 from tasks.models import open_judge, usage_of
 from tasks.retrying import DELAYS_S, is_transient
@@ -31,11 +32,12 @@ class Judged:
     model: str | None
 
 
-def judge(batch: Extracted, settings: Settings, day: dt.date, run_id: str, *, last_try: bool) -> Judged:
-    """Judge one batch.
+def judge(batch: Extracted, catalogue: Catalogue, settings: Settings, day: dt.date, run_id: str, *, last_try: bool) -> Judged:
+    """Align and judge one batch.
 
     Args:
-        batch: The rows, aligned.
+        batch: The rows, read.
+        catalogue: What the log shows of tables, columns and joins.
         settings: Say who judges.
         day: The partition.
         run_id: The run that scores it.
@@ -44,12 +46,14 @@ def judge(batch: Extracted, settings: Settings, day: dt.date, run_id: str, *, la
     Raises:
         TransientError: The endpoint answered nobody, and this is not the last try.
     """
+    records = [read.record for read in batch.read]
+    examined = [examine(read, rules, catalogue) for read, rules in zip(batch.read, batch.rules, strict=True)]
     with open_judge(settings, raise_if_down=not last_try) as chosen:
-        evaluations = conclude_many(batch.examined, batch.rules, chosen)
+        evaluations = conclude_many(examined, batch.rules, chosen)
         return Judged(
-            examined=batch.frame,
+            examined=examined_frame(examined, records, batch.rules),
             judged=judged_frame(evaluations, batch.rules, judge=chosen.name, model=chosen.model),
-            findings=findings_frame(evaluations, batch.records, batch.rules, day=day, run_id=run_id),
+            findings=findings_frame(evaluations, records, batch.rules, day=day, run_id=run_id),
             usage=(batch.usage, usage_of(chosen)),
             prompt_versions=(batch.prompt_version, chosen.prompt_version),
             judge=chosen.name,
@@ -65,6 +69,6 @@ def judge(batch: Extracted, settings: Settings, day: dt.date, run_id: str, *, la
     retry_condition_fn=is_transient,
     cache_policy=NO_CACHE,
 )
-def judge_batch(batch: Extracted, settings: Settings, day: dt.date, run_id: str, name: str) -> Judged:
+def judge_batch(batch: Extracted, catalogue: Catalogue, settings: Settings, day: dt.date, run_id: str, name: str) -> Judged:
     """`judge` as a task; a repeat asks only for the answers that are not cached yet."""
-    return judge(batch, settings, day, run_id, last_try=is_last_try())
+    return judge(batch, catalogue, settings, day, run_id, last_try=is_last_try())

@@ -19,12 +19,13 @@ from tasks.query_log import Partition
 from tasks.retrying import is_transient
 from tasks.settings import Settings
 
-TABLES = ("query_scores", "query_findings", "agent_daily", "agent_alerts")
-# of the days before, for alerts: what `stef_core.drift.find_alerts` reads, and how far back
+TABLES = ("query_scores", "query_findings", "agent_daily", "agent_alerts", "log_catalogue")
+# of the days before, and how far back: what `stef_core.drift.find_alerts` and the catalogue read
 WINDOW = {
     "query_scores": (14, ("dt", "agent_id", "agent_version", "app_id", "query_id", "status", "reason", "phi", "p_right")),
     "query_findings": (14, ("dt", "query_id", "code")),
     "agent_alerts": (7, None),
+    "log_catalogue": (28, ("dt", "app_id", "kind", "key", "questions", "witnesses")),
 }
 
 
@@ -103,7 +104,7 @@ def stage_day(settings: Settings, run_id: str, day: dt.date, tables: Mapping[str
 
 @task(name="window", task_run_name="window-{day}", cache_policy=NO_CACHE)
 def read_window(settings: Settings, day: dt.date) -> dict[str, pl.DataFrame]:
-    """Published rows of the days before, as far back as alerts look."""
+    """Published rows of the days before, as far back as alerts and the catalogue look."""
     until = day - dt.timedelta(days=1)
     with open_warehouse(settings, read_only=True) as store:
         return {
