@@ -25,6 +25,7 @@ from stef_core.judge.llm import LLMJudge
 from stef_core.judge.symbolic import SymbolicJudge
 from stef_core.llm import OpenAIChatModel
 from stef_core.records import Evaluation, QueryRecord
+from stef_core.rules import Rules
 from tasks.answer_cache import SqliteAnswerCache
 from tasks.models import check_settings, open_judge, open_reader, open_stages, usage_of
 from tasks.settings import Settings
@@ -274,3 +275,31 @@ def test_a_killed_run_pays_again_only_for_what_was_in_flight(server: OpenAIServe
     assert finished.stdout.strip() == b"100"
     assert server.distinct == 200
     assert server.requests <= 200 + 4
+
+
+def test_redacted_literals_and_the_key_are_in_no_request_and_no_cache_file_and_the_filters_still_meet(
+    server: OpenAIServer, tmp_path: Path
+) -> None:
+    def script(body: dict[str, Any], _: int) -> Reply:
+        if body["response_format"]["json_schema"]["name"] == "verdict":
+            return answer({"reasons": [f"seen: {body['messages'][1]['content'][:300]}"], "grade": "correct", "confidence": 0.9})
+        return answer({"question": SPEC | {"filters": [{"column": "email", "op": "=", "value": "[redacted]", "text": "of"}]}})
+
+    server.script = script
+    record = QueryRecord(
+        query_id="1",
+        user_question="How many parcels went to Kim.Lund@example.org?",
+        generated_sql="SELECT COUNT(*) FROM parcels WHERE email = 'kim.lund@example.org'",
+    )
+    chosen = settings(base_url=server.base_url, api_key=SecretStr("planted-key"), cache=tmp_path / "answers.sqlite")
+
+    with open_stages(chosen) as (reader, judge):
+        (evaluation,) = evaluate_many([record], Rules(redact=["email"]), judge, reader)
+        kept = b"".join(path.read_bytes() for path in tmp_path.iterdir())
+
+    assert server.requests == 2
+    assert "lund" not in json.dumps(server.bodies).casefold()
+    assert b"lund" not in kept.lower()
+    assert b"planted-key" not in kept
+    assert evaluation.alignment is not None
+    assert evaluation.alignment.filter_status == "fully_applied"
