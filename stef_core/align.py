@@ -96,7 +96,18 @@ class Comparison:
         if self.rules.same_column(a, b):
             return 1.0
         names = [b, *((f"{table}_{b}",) if table else ())]
+        if _same_letters(a, b):
+            return 0.9
         return max(column_similarity(x, n) for x in {a, *self.rules.aliases(a)} for n in names)
+
+
+def _same_letters(asked: str, name: str) -> bool:
+    """A name that is the asked one behind a prefix, or with its first word cut short: sbTickerId, StuID for student_id."""
+    wanted, have = asked.replace("_", ""), name.replace("_", "")
+    if len(wanted) >= 5 and have.endswith(wanted):
+        return True
+    head, _, tail = asked.partition("_")
+    return bool(tail) and len(have) > len(tail) + 1 and have.endswith(tail) and head.startswith(have[: -len(tail)])
 
 
 def align(record: QueryRecord, reading: Reading, rules: Rules, witness: Witness | None = None) -> Alignment:
@@ -615,6 +626,8 @@ def _compare_keys(c: Comparison, keys: list[OrderKey]) -> None:
         fit, key = max(fits, key=lambda pair: pair[0])
         if wanted.agg and key.agg and wanted.agg == key.agg:
             fit = 1.0
+        if c.question.mentions.lemmas & {"old", "young"}:
+            continue  # by age or by birth date: the words do not say which way
         if fit >= 0.5 and wanted.certain and wanted.dir != key.dir:
             c.note(
                 "wrong_order_direction",

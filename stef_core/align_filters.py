@@ -192,12 +192,17 @@ class _Matcher:
         return " ".join(value.casefold().split()) if isinstance(value, str) else value
 
     def _hinted(self) -> list[Asked]:
-        out = []
+        found: list[Filter] = []
         for hint in self.hints:
             if not hint.relevant or hint.column is None or hint.agg or hint.expression or hint.op is None:
                 continue
-            f = Filter(column=hint.column, op=hint.op, value=hint.value, text=hint.text or hint.phrase, clause="enrichment")
-            out.append(Asked(condition=f, filters=(f,), domain=domain_of([f]), certain=True, from_hint=True, text=hint.text))
+            text = hint.text or hint.phrase
+            found.append(Filter(column=hint.column, op=hint.op, value=hint.value, text=text, clause="enrichment"))
+        out = []
+        for item in self._group(found):
+            item.from_hint = True
+            item.text = item.filters[0].text
+            out.append(item)
         return out
 
     def _same_asked(self, a: Asked, b: Asked) -> bool:
@@ -233,7 +238,8 @@ class _Matcher:
         by_column: dict[Any, list[Filter]] = {}
         for condition in conditions:
             if isinstance(condition, Filter) and _is_plain(condition):
-                by_column.setdefault((_base(condition.column), condition.table), []).append(condition)
+                part = _calendar(condition)
+                by_column.setdefault((_base(part.column), condition.table), []).append(part)
             else:
                 self._collect_one(condition, condition, result, negated=False, nested=False, in_aggregate=False)
         for filters in by_column.values():
@@ -307,9 +313,10 @@ class _Matcher:
                 continue
             if not item.certain and not self._known_attribute(item):
                 continue
-            if self._answered_elsewhere(item):
+            if self._answered_elsewhere(item) or self._written_somewhere(item):
                 present += 1
                 out.required.append(item.condition)
+                out.support["filter_written"] = out.support.get("filter_written", 0.0) + 1
                 continue
             out.required.append(item.condition)
             out.missing.extend(_flat(item.condition))
@@ -341,6 +348,8 @@ class _Matcher:
                 relation = relate(item.domain, candidate.domain, self._same)
                 if candidate.negated:
                     relation = self._under_negation(item, candidate, relation)
+                if relation == "superset" and self._rest_is_named(item, candidate):
+                    relation = "alike"  # the reader saw one of the values that the question names
                 if relation in SAME:
                     fit = max(fit, self._fit_by_value(item, candidate))
                 elif relation == "incomparable":
@@ -390,6 +399,15 @@ class _Matcher:
             return False
         candidate = Applied(origin=f, filters=(f,), domain=domain_of([f]))
         return max(self._fit(leaf.filters[0], f), self._fit_by_value(leaf, candidate)) >= FIT_MATCH
+
+    def _rest_is_named(self, item: Asked, candidate: Applied) -> bool:
+        a, b = item.domain, candidate.domain
+        if a is None or b is None or a.kind != "set" or b.kind != "set":
+            return False
+        rest = [v for v in b.values if not any(self._same(v, w) for w in a.values)]
+        spec, f = self.question, candidate.filters[0]
+        args = (False, set(), self.words, self.numbers, self.dates, self.phrases)
+        return bool(rest) and spec is not None and all(self._value_spoken(v, f, *args) for v in rest)
 
     def _through_or(self, item: Asked, candidate: Applied) -> tuple[Relation, float]:
         """Whether every branch of an OR of the SQL implies the condition; if only some do, the OR lets other rows through."""
@@ -449,6 +467,9 @@ class _Matcher:
         if (asked.agg or None) != (applied.agg or None):
             if not (asked.agg and applied.agg is None) and not (applied.agg and asked.agg is None):
                 return 0.2
+            if asked.agg == "count" and applied.column is not None:
+                counted = {"number", "count", "total", "quantity"} & set(identifier_words(_base(applied.column) or ""))
+                return 0.8 if counted else 0.35
             return 0.35
         if asked.column is None or applied.column is None:
             return 0.5
@@ -535,6 +556,32 @@ class _Matcher:
                 return True  # the word names a column that is used, not a value
             outputs = " ".join(self.sql.expressions).casefold()
             return f"'{f.value}'" in outputs
+        return False
+
+    def _written_somewhere(self, item: Asked) -> bool:
+        """Every literal of the condition stands in the SQL in a form that was not understood, or a hint says what it is."""
+        texts = " ".join((*self.sql.literals, *(n for _, n in self.sql.columns))).casefold()
+        numbers = set(re.findall(r"\d+(?:\.\d+)?", texts))
+        wanted: list[str] = []
+        for f in item.filters:
+            values = f.value if isinstance(f.value, tuple) else (f.value,)
+            for value in values:
+                if isinstance(value, bool) or not isinstance(value, str | int | float):
+                    return False
+                wanted.append(str(value))
+        if not wanted:
+            return False
+        if not item.from_hint and any(self._hint_places(w) for w in wanted):
+            return True
+        return all(set(re.findall(r"\d+(?:\.\d+)?", w)) <= numbers if w[0].isdigit() else w in texts for w in wanted)
+
+    def _hint_places(self, value: str) -> bool:
+        """A hint that speaks of this value and names a column that the SQL uses: the value is part of the column's meaning."""
+        used = {n for _, n in self.sql.columns}
+        for hint in self.hints:
+            speaks = hint.relevant and hint.column and value[:4] in hint.text and value not in str(hint.value)
+            if speaks and any(column_similarity(hint.column or "", n) >= 0.85 for n in used):
+                return True
         return False
 
     # --- extras -----------------------------------------------------------------------------------------------------
@@ -855,6 +902,22 @@ def _is_plain(f: Filter) -> bool:
         and f.op not in ("exists", "not_exists")
         and not isinstance(f.value, ColumnValue | ScalarQuery | SubQuery)
     )
+
+
+_MONTHS = {m: i + 1 for i, m in enumerate("jan feb mar apr may jun jul aug sep oct nov dec".split())}
+
+
+def _calendar(f: Filter) -> Filter:
+    """``year = 2021 and month = 'april'`` on columns of that name are parts of one date."""
+    if f.column not in ("year", "month") or f.op not in ("=", "like"):
+        return f
+    value = f.value
+    if isinstance(value, str):
+        value = _MONTHS.get(value.strip("%")[:3]) if f.column == "month" else value
+    if not isinstance(value, int) or isinstance(value, bool):
+        return f
+    column = DatePart(part=str(f.column), column="date")
+    return Filter(column=column, op="=", value=value, raw=f.raw, text=f.text, table=f.table, clause=f.clause, level=f.level)
 
 
 def _is_dated(f: Filter) -> bool:

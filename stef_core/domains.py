@@ -85,7 +85,11 @@ def period_of_text(value: Any) -> tuple[dt.date, dt.date] | None:
     if isinstance(value, bool) or value is None:
         return None
     if isinstance(value, int | float):
-        return _year(int(value)) if float(value).is_integer() and 1500 <= value <= 2199 else None
+        if not float(value).is_integer():
+            return None
+        if 150001 <= value <= 219912 and 1 <= value % 100 <= 12:
+            return month_span(int(value) // 100, int(value) % 100)
+        return _year(int(value)) if 1500 <= value <= 2199 else None
     if not isinstance(value, str):
         return None
     text = value.strip()
@@ -115,6 +119,7 @@ def _year(year: int) -> tuple[dt.date, dt.date] | None:
 
 def domain_of(filters: Sequence[Filter]) -> Domain:
     """The domain of one filter, or of several on one column that must hold together."""
+    filters = [_cut_text(f) for f in filters]
     if len(filters) == 1:
         return _single(filters[0])
     period = _merge_periods(filters)
@@ -125,8 +130,40 @@ def domain_of(filters: Sequence[Filter]) -> Domain:
 
 
 def mergeable(filters: Sequence[Filter]) -> bool:
-    """Whether several filters on one column make one range or period together."""
-    return domain_of(filters).kind != "other"
+    """Whether several filters on one column make one range or period together, and one that lets something through."""
+    domain = domain_of(filters)
+    if domain.kind == "range" and domain.low is not None and domain.high is not None:
+        low, high = _number(domain.low), _number(domain.high)
+        return low is None or high is None or (low <= high and not (low == high and (domain.low_open or domain.high_open)))
+    return domain.kind != "other"
+
+
+def dated(column: object) -> DatePart | DateTrunc | None:
+    """The part of a date that a cut of its text is: ``substring(date, 1, 4)`` is the year; None for any other column."""
+    match = _CUT.match(column) if isinstance(column, str) else None
+    if match is None:
+        return None
+    cut = (int(match[2]), int(match[3]))
+    if cut in _CUT_PARTS:
+        return DatePart(part=_CUT_PARTS[cut], column=match[1])
+    return DateTrunc(unit="month", column=match[1]) if cut in ((1, 6), (1, 7)) else None
+
+
+_CUT = re.compile(r"^substr(?:ing)?\((\w+), (\d+), (\d+)\)$")
+_CUT_PARTS = {(1, 4): "year", (5, 2): "month", (6, 2): "month", (7, 2): "day", (9, 2): "day"}
+
+
+def _cut_text(f: Filter) -> Filter:
+    column = dated(f.column)
+    if column is None:
+        return f
+    value = tuple(_digits(v) for v in f.value) if isinstance(f.value, tuple) else _digits(f.value)
+    return Filter(column=column, op=f.op, value=value, raw=f.raw, text=f.text, table=f.table)
+
+
+def _digits(value: Value) -> Value:
+    """``'08'`` of a text cut is the month 8; a year and month stay together."""
+    return int(value) if isinstance(value, str) and value.isdigit() and len(value) <= 4 else value
 
 
 def _single(f: Filter) -> Domain:
@@ -157,6 +194,10 @@ def _single(f: Filter) -> Domain:
         return Domain(kind="set", values=value if isinstance(value, tuple) else (value,))
     if op in ("!=", "not_in"):
         return Domain(kind="not_set", values=value if isinstance(value, tuple) else (value,))
+    if op == "like" and isinstance(value, str) and value.endswith("%") and _DATE.match(value.rstrip("%")):
+        span = period_of_text(value.rstrip("%"))  # a day at any time
+        if span:
+            return Domain(kind="period", low=span[0], high=span[1])
     if op in ("like", "regexp"):
         return Domain(kind="like", values=(value,), op=op)
     if op in ("not_like", "not_regexp"):
@@ -537,6 +578,8 @@ def _pattern_of_value(a: Domain, b: Domain, same: Callable[[Any, Any], bool]) ->
 
 def _value_of_pattern(a: Domain, b: Domain, same: Callable[[Any, Any], bool]) -> Relation:
     core = _core(a.values[0])
+    if len(b.values) == 1 and core and same(b.values[0], core):
+        return "alike"
     return "subset" if len(b.values) == 1 and core and core in str(b.values[0]) else "value"
 
 
