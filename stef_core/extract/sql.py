@@ -11,7 +11,7 @@ from stef_core.extract.sql_defects import check_filters
 from stef_core.extract.sql_parse import Parsed, parse
 from stef_core.extract.sql_scope import Reader, open_query
 from stef_core.extract.sql_spec import build_spec, collect, count_queries
-from stef_core.extract.sql_text import Unpacked, too_large, unpack
+from stef_core.extract.sql_text import Unpacked, misplaced_clause, too_large, unpack
 from stef_core.records import SqlSpec
 
 # arguments that say how to write, cut or skip, and are no values of the data
@@ -81,6 +81,15 @@ def _read(tree: exp.Expr, unpacked: Unpacked, parsed: Parsed, notes: tuple[str, 
         )
     spec = build_spec(relation, reader)
     _check_misspelt(tree, reader)
+    misplaced = misplaced_clause(unpacked.sql)
+    if misplaced:
+        reader.defect(
+            "clause_order",
+            "extra_transformation",
+            f"{misplaced}: clauses in this order are a syntax error in every database",
+            part=misplaced,
+            fatal=True,
+        )
     check_filters(spec.filters + spec.join_filters, reader)
     joins = set(spec.joins)
     for inner in reader.relations.values():

@@ -52,12 +52,15 @@ def _check_grouping(scope: Scope, parts: Parts, own: list[exp.Expr]) -> None:
     # SQLite takes the bare columns from the row that holds the one MIN or MAX
     if scope.reader.dialect == "sqlite" and len(own) == 1 and isinstance(own[0], exp.Min | exp.Max):
         return
+    # SQLite and MySQL run it: where an equality pins the rows, the arbitrary row is often the only one
+    where = scope.node.args.get("where")
+    pinned = scope.reader.dialect in ("sqlite", "mysql") and where is not None and where.find(exp.EQ) is not None
     scope.reader.defect(
         "missing_group_by",
         "missing_group_by",
         f"{', '.join(plain[:3])} stands beside an aggregate without GROUP BY: an error, or one arbitrary row",
         part=", ".join(plain[:3]),
-        fatal=True,
+        fatal=not pinned,
     )
 
 

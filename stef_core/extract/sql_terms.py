@@ -45,7 +45,7 @@ _DISTINCT = frozenset({"approx_distinct", "approx_count_distinct", "uniq", "uniq
 _ANONYMOUS = frozenset(
     "total count_big uniq uniqexact uniqcombined approx_count_distinct median mode listagg string_agg group_concat bool_or "
     "bool_and every stdev stdevp var varp percentile_cont percentile_disc any_value sumorzero max_by min_by mean average count "
-    "sum avg min max argmax argmin grouparray".split()
+    "sum avg min max argmax argmin grouparray sumif avgif countif minif maxif uniqif uniqexactif".split()
 )
 # wrappers that leave an aggregate the aggregate it is
 _TRANSPARENT = (exp.Coalesce, exp.Cast, exp.TryCast, exp.Round, exp.Paren, exp.Alias, exp.Nullif)
@@ -197,7 +197,7 @@ def aggregate(node: exp.Expr, scope: Scope, read: ReadConditions) -> Aggregation
     if isinstance(node, exp.CountIf):
         return _made("count", "*", False, extra + read(node.this, scope), scope, written)
     arguments = _arguments(node)
-    if isinstance(node, exp.AnonymousAggFunc | exp.CombinedAggFunc) and name.endswith("if") and arguments:
+    if isinstance(node, exp.Anonymous | exp.AnonymousAggFunc) and name.endswith("if") and arguments:
         func = _AGGREGATES.get(name[:-2], name[:-2])
         extra += read(arguments[-1], scope)
         arguments = arguments[:-1]

@@ -214,3 +214,34 @@ def cut_off(sql: str, *, backslash: bool = False) -> str | None:
     if match and not re.search(r"\bgroup\s+by\s+all\s*$", bare, re.I):
         return f"the SQL breaks off after {match.group(0).strip()!r}"
     return None
+
+
+_CLAUSE = re.compile(
+    _TOKEN.pattern + r"|\bselect\b|\bunion\b|\bintersect\b|\bexcept\b|\bminus\b|\bjoin\b|\bwhere\b"
+    r"|\bgroup\s+by\b|\bhaving\b|\border\s+by\b|\blimit\b|;",
+    re.S | re.I,
+)
+_RANKS = {"join": 1, "where": 2, "group by": 3, "having": 4, "order by": 5, "limit": 6}
+_RESETS = frozenset({"select", "union", "intersect", "except", "minus", ";"})
+
+
+def misplaced_clause(sql: str) -> str | None:
+    """A clause after one that it must precede, as in ``WHERE … JOIN``; parsers forgive it, databases do not."""
+    ranks = [(0, "")]
+    for match in _CLAUSE.finditer(sql):
+        piece = match.group(0)
+        if piece in "([{":
+            ranks.append((0, ""))
+        elif piece in ")]}":
+            if len(ranks) > 1:
+                ranks.pop()
+        else:
+            word = " ".join(piece.lower().split())
+            if word in _RESETS:
+                ranks[-1] = (0, "")
+            rank = _RANKS.get(word)
+            if rank is not None:
+                if rank < ranks[-1][0]:
+                    return f"{word.upper()} after {ranks[-1][1].upper()}"
+                ranks[-1] = (rank, word)
+    return None
