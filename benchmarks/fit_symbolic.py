@@ -34,7 +34,7 @@ DATA = "NL2SQL-BUGS, NL2SQL360 and Spider agents, defog: expert or execution lab
 SPIDER_SHARE = 6  # one spider row in six is enough for a fit
 FOLDS = 5
 RIDGE = 3.0  # pull of the prior, in rows
-GRADES = ((0.72, "correct"), (0.5, "likely_correct"), (0.3, "potentially_incorrect"), (0.0, "incorrect"))
+GRADES = ((0.66, "correct"), (0.52, "likely_correct"), (0.3, "potentially_incorrect"), (0.0, "incorrect"))
 
 
 @dataclass(slots=True, kw_only=True)
@@ -124,10 +124,10 @@ def fit(rows: Sequence[Row], *, min_count: int = 3) -> Fit:
     x, y = matrix(rows, names, kinds)
     corpora = np.array([r.item.corpus for r in rows])
     # an answer that many agents gave stands often in a log
-    weight = np.array([max(1.0, len(r.agents)) ** 0.5 for r in rows])
+    weight = np.array([float(max(1, len(r.agents))) for r in rows])
     for corpus in set(corpora):
         mask = corpora == corpus
-        weight[mask] *= {"bugs": 1000.0, "spider": 1000.0}.get(corpus, 100.0) / weight[mask].sum()
+        weight[mask] *= {"bugs": 1000.0, "spider": 2000.0}.get(corpus, 100.0) / weight[mask].sum()
     prior = np.array([priors[n] for n in against] + [0.1] * len(support))
 
     def loss(theta: np.ndarray[Any, Any]) -> tuple[float, np.ndarray[Any, Any]]:
@@ -159,13 +159,18 @@ def cross_validate(rows: Sequence[Row], *, seed: int = 7) -> np.ndarray[Any, Any
 
 
 def figures(rows: Sequence[Row], p: np.ndarray[Any, Any]) -> dict[str, float]:
-    """AUROC, accuracy, pairwise accuracy on one question, within-agent AUROC, expected calibration error."""
+    """AUROC, accuracy, pairwise accuracy on one question, within-agent AUROC, expected calibration error.
+
+    Where agents are known, each counts: accuracy and calibration are those of a log that holds every agent's answers.
+    """
     y = np.array([r.item.right for r in rows])
+    weight = np.array([float(max(1, len(r.agents))) for r in rows])
+    weight /= weight.sum()
     result = {
         "rows": float(len(rows)),
-        "base": float(y.mean()),
+        "base": float((weight * y).sum()),
         "auroc": float(roc_auc_score(y, p)),
-        "accuracy": float(((p >= 0.5) == y).mean()),
+        "accuracy": float((weight * ((p >= 0.5) == y)).sum()),
     }
     by_question: dict[str, list[int]] = {}
     for i, row in enumerate(rows):
@@ -178,17 +183,19 @@ def figures(rows: Sequence[Row], p: np.ndarray[Any, Any]) -> dict[str, float]:
                     total += 1
                     won += 1.0 if p[a] > p[b] else 0.5 if p[a] == p[b] else 0.0
     result["pairwise"] = won / total if total else float("nan")
-    within = weight = 0.0
+    within = counted = 0.0
     for agent in {r.item.agent for r in rows}:
         mask = np.array([r.item.agent == agent for r in rows])
         if 0 < y[mask].sum() < mask.sum():
             within += float(roc_auc_score(y[mask], p[mask])) * float(mask.sum())
-            weight += float(mask.sum())
-    result["within_agent"] = within / weight if weight else float("nan")
+            counted += float(mask.sum())
+    result["within_agent"] = within / counted if counted else float("nan")
     bins = np.clip((p * 10).astype(int), 0, 9)
-    result["ece"] = float(
-        sum((bins == b).mean() * abs(p[bins == b].mean() - y[bins == b].mean()) for b in range(10) if (bins == b).any())
-    )
+    error = 0.0
+    for b in set(bins):
+        mask = bins == b
+        error += abs(float((weight[mask] * (p[mask] - y[mask])).sum()))
+    result["ece"] = error
     return {k: round(v, 4) for k, v in result.items()}
 
 

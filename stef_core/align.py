@@ -420,6 +420,7 @@ def _compare_distinct(c: Comparison, wanted: Aggregation, have: list[Aggregation
             "Different things are to be counted; the SQL counts repeats.",
             question_part=wanted.text or None,
             kind="missing_distinct_count",
+            severity="critical",
         )
     elif not wanted.distinct and all(a.distinct for a in counted) and len(c.sql.tables) < 2:
         c.note(
@@ -561,6 +562,7 @@ def _extra_groups(c: Comparison, groups: list[Column]) -> None:
         sql_part=", ".join(column_text(g) for g in free),
         kind="extra_group_splits" if whole or splits else "extra_group_by",
         strength=1.0 if whole or splits else 0.5,
+        severity="critical" if whole or splits else None,
     )
 
 
@@ -585,6 +587,7 @@ def compare_grouped_total(c: Comparison) -> None:
             sql_part=column_text(shown[0]),
             kind="extra_group_splits" if several else "grouped_total",
             strength=1.0 if several else 0.6,
+            severity="critical" if several else None,
         )
 
 
@@ -948,7 +951,7 @@ def compare_witness(c: Comparison) -> None:
     touched |= _words_of(" ".join(c.sql.literals))
     absent = {
         word: table
-        for word, table in c.witness.tables_named(c.question.mentions.lemmas).items()
+        for word, table in c.witness.tables_named(c.question.mentions.lemmas - _ASKING).items()
         if not any(word_similarity(word, t) >= 0.85 for t in touched)
     }
     for table in sorted(set(absent.values())):

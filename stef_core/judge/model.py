@@ -18,10 +18,10 @@ from typing import Any
 
 from stef_core.records import Evidence, Finding, Grade
 
-PRIORS: dict[str, float] = {"critical": -1.6, "major": -0.9, "minor": -0.3, "info": 0.0}
-FATAL_PRIOR = -2.5
-# signals that are only noted for people, never weighed
-UNWEIGHED = frozenset({"injection_suspected"})
+PRIORS: dict[str, float] = {"critical": -2.2, "major": -1.1, "minor": -0.3, "info": 0.0}
+FATAL_PRIOR = -3.0
+# noted, never weighed: a fault of the reformulation counts where the SQL followed it, as a finding of the alignment
+UNWEIGHED = frozenset({"injection_suspected", "enrichment_adds", "enrichment_drops", "enrichment_contradicts"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
