@@ -2,7 +2,8 @@
 
 A day's mean moves for two reasons that are no news: few rows, and days that differ (other questions, other people). The first
 is measured by permuting rows between the day and its window, the second by the scatter of the window's own daily means beyond
-what their rows explain. A day alerts when its fall exceeds what both explain, after correction for all tests of that day.
+what their rows explain. A day alerts when its fall exceeds what both explain, after correction for all tests of that day. The
+day is tested alone and together with the two days before it, since a fall too small to show in one day may show in three.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ ALERTS = pl.Schema({name: kind for name, kind in AGENT_ALERTS.items() if name !=
 ALL = "*"  # app_id of an agent as a whole
 BASELINE_DAYS = 3  # with fewer, the scatter between days is unknown
 QUIET_DAYS = 7  # a fall of one agent and version is news once in this time
+SPANS = (1, 3)  # days up to and with the day that are tested together
 DRAWS = 20_000
 TAIL = 0.005  # below this share of the draws the p-value is extrapolated
 DAY_NOISE = 1.5  # points of Φ by which an ordinary day may differ, assumed until the window says more
@@ -32,7 +34,7 @@ Floats = NDArray[np.float64]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fall:
-    """A day below its window. `observed` and `expected` are means on a 0-100 scale."""
+    """A day, or a few days, below the window. `observed` and `expected` are means on a 0-100 scale."""
 
     observed: float
     expected: float
@@ -47,6 +49,8 @@ class _Test:
     agent_id: str
     app_id: str
     kind: str
+    span: int
+    last: float  # mean of the day itself, 0-100
     fall: Fall
     today: pl.DataFrame
     before: pl.DataFrame
@@ -60,7 +64,7 @@ def find_alerts(
     recent_alerts: pl.DataFrame | None = None,
     window_days: int = 14,
     min_rows: int = 20,
-    alpha: float = 0.001,
+    alpha: float = 0.005,
     min_fall: float = 5.0,
 ) -> pl.DataFrame:
     """The agents, and single applications of them, that fell on a day.
@@ -86,48 +90,51 @@ def find_alerts(
     window = scores.filter((pl.col("dt") >= first) & (pl.col("dt") <= day)).sort("dt", "query_id")
     window = window.with_columns(pl.col("app_id").fill_null("default"))
     tests = list(_tests(window, day, min_rows))
-    alerts = [
-        _alert(test, adjusted, day, findings)
-        for test, adjusted in zip(tests, _holm([t.fall.p_value for t in tests]), strict=True)
-        if adjusted <= alpha and test.fall.expected - test.fall.observed >= min_fall
-    ]
+    adjusted = _holm([test.fall.p_value for test in tests])
+    surest: dict[tuple[str, str, str], dict[str, Any]] = {}
+    for p_value, test in sorted(zip(adjusted, tests, strict=True), key=lambda pair: pair[0]):
+        # three days below are no news on a day that has recovered
+        if p_value <= alpha and test.fall.expected - max(test.fall.observed, test.last) >= min_fall:
+            key = (test.agent_id, test.app_id, test.kind)
+            surest[key] = surest.get(key) or _alert(test, p_value, day, findings)
+    alerts = surest.values()
     news = [alert for alert in alerts if not _is_known(alert, recent_alerts)]
     return frame_of(sorted(news, key=lambda a: (a["kind"] != "phi_fall", a["change"], a["agent_id"], a["app_id"])), ALERTS)
 
 
-def measure_fall(day: Floats, baseline: list[Floats], *, draws: int = DRAWS) -> Fall:
-    """How far a day lies below its window, and how often chance alone does that.
+def measure_fall(days: list[Floats], baseline: list[Floats], *, draws: int = DRAWS) -> Fall:
+    """How far some days lie below the window before them, and how often chance alone does that.
 
-    The null distribution of the difference is simulated: rows are permuted between day and window, and a day effect is added,
-    drawn from Student's t with the variance that the window's daily means show beyond their rows (method of moments, shrunk
-    towards `DAY_NOISE`). Beyond the reach of the draws the tail is continued exponentially (peaks over threshold).
+    The null distribution of the difference is simulated: rows are permuted between the days and the window, and day effects are
+    added, drawn from Student's t with the variance that the window's daily means show beyond their rows (method of moments,
+    shrunk towards `DAY_NOISE`). Beyond the reach of the draws the tail is continued exponentially (peaks over threshold).
 
     Args:
-        day: Values of the day, 0-100, at least one.
-        baseline: Values of each earlier day, each with at least one.
+        days: Values of each day that is tested, 0-100, each with at least one.
+        baseline: Values of each earlier day, likewise.
         draws: Size of the simulation.
     """
-    base = np.concatenate(baseline)
-    observed, expected = float(day.mean()), float(base.mean())
+    now, base = np.concatenate(days), np.concatenate(baseline)
+    observed, expected = float(now.mean()), float(base.mean())
     rng = np.random.default_rng(SEED)
 
-    levels, inverse = np.unique(np.concatenate([day, base]), return_inverse=True)
+    levels, inverse = np.unique(np.concatenate([now, base]), return_inverse=True)
     counts = np.bincount(inverse.ravel(), minlength=len(levels))
-    picked = rng.multivariate_hypergeometric(counts, len(day), size=draws, method="marginals")
+    picked = rng.multivariate_hypergeometric(counts, len(now), size=draws, method="marginals")
     sums = picked @ levels
-    differences = sums / len(day) - (float(counts @ levels) - sums) / len(base)
+    differences = sums / len(now) - (float(counts @ levels) - sums) / len(base)
 
-    days = len(baseline)
-    freedom = DAY_NOISE_WEIGHT + days - 1
-    variance = (DAY_NOISE_WEIGHT * DAY_NOISE**2 + (days - 1) * _between_days(baseline)) / freedom
-    differences = differences + np.sqrt(variance * (1 + 1 / days)) * rng.standard_t(freedom, size=draws)
+    freedom = DAY_NOISE_WEIGHT + len(baseline) - 1
+    variance = (DAY_NOISE_WEIGHT * DAY_NOISE**2 + (len(baseline) - 1) * _between_days(baseline)) / freedom
+    effect = np.sqrt(variance * (1 / len(days) + 1 / len(baseline)))
+    differences = differences + effect * rng.standard_t(freedom, size=draws)
     return Fall(
         observed=observed,
         expected=expected,
         p_value=_lower_tail(differences, observed - expected),
-        rows=len(day),
+        rows=len(now),
         baseline_rows=len(base),
-        baseline_days=days,
+        baseline_days=len(baseline),
     )
 
 
@@ -153,20 +160,42 @@ def _lower_tail(draws: Floats, value: float) -> float:
 
 def _tests(window: pl.DataFrame, day: dt.date, min_rows: int) -> Iterator[_Test]:
     apps_of = window.group_by("agent_id").agg(pl.col("app_id").unique().sort()).sort("agent_id")
+    scored = pl.col("status") == "scored"
+    covered = pl.when(scored).then(100.0).otherwise(0.0)
     for agent_id, apps in apps_of.iter_rows():
         # an agent with one application is that application: one test, one alert
         for app_id in (ALL, *(apps if len(apps) > 1 else ())):
             mine = window.filter((pl.col("agent_id") == agent_id) & ((app_id == ALL) | (pl.col("app_id") == app_id)))
-            today, before = mine.filter(pl.col("dt") == day), mine.filter(pl.col("dt") < day)
-            scored = pl.col("status") == "scored"
-            coverage = pl.when(scored).then(100.0).otherwise(0.0).alias("value")
-            for kind, value, rows in (("phi_fall", pl.col("phi").alias("value"), scored), ("coverage_fall", coverage, True)):
-                values = today.filter(rows).select(value)["value"].to_numpy()
-                history = before.filter(rows).select("dt", value).sort("dt")
-                days = [part["value"].to_numpy() for part in history.partition_by("dt", maintain_order=True)]
-                if len(values) >= min_rows and history.height >= min_rows and len(days) >= BASELINE_DAYS:
-                    fall = measure_fall(values, days)
-                    yield _Test(agent_id=agent_id, app_id=app_id, kind=kind, fall=fall, today=today, before=before)
+            for kind, rows in (
+                ("phi_fall", mine.filter(scored).with_columns(value=pl.col("phi"))),
+                ("coverage_fall", mine.with_columns(value=covered)),
+            ):
+                own = rows.filter(pl.col("dt") == day)["value"]
+                # a test that cannot fail on these rows in any order is none, and costs the others nothing (Tarone 1990)
+                if len(own) < min_rows or rows["value"].n_unique() == 1:
+                    continue
+                last = float(own.to_numpy().mean())
+                for span in SPANS:
+                    start = day - dt.timedelta(days=span - 1)
+                    now, before = _by_day(rows.filter(pl.col("dt") >= start)), _by_day(rows.filter(pl.col("dt") < start))
+                    if len(before) < BASELINE_DAYS or sum(map(len, before)) < min_rows or (span > 1 and len(now) == 1):
+                        continue
+                    fall = measure_fall(now, before)
+                    today, earlier = mine.filter(pl.col("dt") >= start), mine.filter(pl.col("dt") < start)
+                    yield _Test(
+                        agent_id=agent_id,
+                        app_id=app_id,
+                        kind=kind,
+                        span=span,
+                        last=last,
+                        fall=fall,
+                        today=today,
+                        before=earlier,
+                    )
+
+
+def _by_day(rows: pl.DataFrame) -> list[Floats]:
+    return [part["value"].to_numpy() for part in rows.sort("dt").partition_by("dt", maintain_order=True)]
 
 
 def _holm(p_values: list[float]) -> list[float]:
@@ -181,16 +210,18 @@ def _holm(p_values: list[float]) -> list[float]:
 def _alert(test: _Test, p_value: float, day: dt.date, findings: pl.DataFrame | None) -> dict[str, Any]:
     fall = test.fall
     scale = 1.0 if test.kind == "phi_fall" else 0.01
-    version, earlier = _usual_version(test.today), _usual_version(test.before)
+    version, earlier = _usual_version(test.today.filter(pl.col("dt") == day)), _usual_version(test.before)
     previous = earlier if earlier != version else None
     rises = _rises(test, findings) if test.kind == "phi_fall" else []
-    worst = test.today.filter(pl.col("status") == "scored").sort("phi", "query_id")
+    # examples are of the day itself, so that its partition has them
+    worst = test.today.filter((pl.col("status") == "scored") & (pl.col("dt") == day)).sort("phi", "query_id")
     if test.kind == "coverage_fall":
-        worst = test.today.filter(pl.col("status") != "scored").sort("query_id")
+        worst = test.today.filter((pl.col("status") != "scored") & (pl.col("dt") == day)).sort("query_id")
     detail: dict[str, Any] = {
         "findings": rises,
         "examples": worst["query_id"].head(5).to_list(),
         "baseline_days": fall.baseline_days,
+        "days": test.span,
     }
     if test.kind == "coverage_fall" and "reason" in worst.columns:
         detail["reasons"] = dict(worst["reason"].value_counts(sort=True).iter_rows())
@@ -244,6 +275,8 @@ def _message(test: _Test, version: str | None, previous: str | None, detail: dic
         sentence = f"{where}: mean Φ fell from {fall.expected:.1f} to {fall.observed:.1f} over {fall.rows} answers"
     else:
         sentence = f"{where}: coverage fell from {fall.expected:.1f} % to {fall.observed:.1f} % of {fall.rows} answers"
+    if test.span > 1:
+        sentence += f" in {test.span} days"
     if previous is not None:
         sentence += f", with version {version or 'unknown'} instead of {previous}"
     if detail["findings"]:

@@ -60,9 +60,9 @@ AGENTS = (
     Agent(
         name="shop-analyst",
         app_id="shop",
-        rows=(58, 60, 57, 59, 58, 44, 42),
+        rows=(78, 82, 76, 80, 79, 58, 54),
         versions=("v2",) * SLIP_DAY + ("v3",) * (DAYS - SLIP_DAY),
-        right_share={"v2": 0.88, "v3": 0.55},
+        right_share={"v2": 0.88, "v3": 0.52},
         slips={"v3": SLIP_FAULTS},
     ),
     Agent(

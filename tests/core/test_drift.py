@@ -84,13 +84,34 @@ def test_a_steady_day_and_a_rise_do_not_alert() -> None:
 def test_the_same_fall_on_few_rows_is_noise() -> None:
     few = [rows(ago, 9, 1) for ago in (4, 3, 2, 1)]
 
-    assert find_alerts(frame(*few, rows(0, 4, 6)), DAY, min_rows=5).is_empty()
+    assert find_alerts(frame(*few, rows(0, 5, 5)), DAY, min_rows=5).is_empty()
     assert find_alerts(frame(*STEADY, rows(0, 4, 15)), DAY, min_rows=20).is_empty()
 
 
 def test_two_days_of_history_are_too_few_whatever_happens() -> None:
     assert find_alerts(frame(*STEADY[2:], rows(0, 0, 40)), DAY).is_empty()
     assert not find_alerts(frame(*STEADY[1:], rows(0, 0, 40)), DAY).is_empty()
+
+
+def test_a_fall_too_small_for_one_day_shows_in_three() -> None:
+    steady = [rows(ago, 34, 6) for ago in range(3, 15)]
+    low = [rows(ago, 28, 12) for ago in (2, 1, 0)]
+
+    one_day = find_alerts(frame(*steady, rows(0, 28, 12)), DAY)
+    three_days = find_alerts(frame(*steady, *low), DAY).to_dicts()
+
+    assert one_day.is_empty()
+    assert [(alert["rows"], json.loads(alert["detail"])["days"]) for alert in three_days] == [(120, 3)]
+    assert "over 120 answers in 3 days" in three_days[0]["message"]
+    assert len(json.loads(three_days[0]["detail"])["examples"]) == 5
+
+
+def test_three_days_below_are_no_news_on_a_day_that_has_recovered() -> None:
+    steady = [rows(ago, 34, 6) for ago in range(3, 15)]
+    low = [rows(ago, 15, 25) for ago in (2, 1)]
+
+    assert find_alerts(frame(*steady, *low, rows(0, 34, 6)), DAY).is_empty()
+    assert not find_alerts(frame(*steady, *low, rows(0, 20, 20)), DAY).is_empty()
 
 
 def test_days_outside_the_window_do_not_count() -> None:
@@ -118,7 +139,7 @@ def test_an_agent_whose_days_wobble_needs_a_larger_fall() -> None:
 
 
 def test_a_fall_that_one_agent_may_show_is_noise_among_many_agents() -> None:
-    one = [*STEADY, rows(0, 23, 17)]
+    one = [*STEADY, rows(0, 25, 15)]
     others = [rows(ago, 35, 5, agent=f"b{n:02d}") for n in range(60) for ago in range(5)]
 
     assert find_alerts(frame(*one), DAY)["agent_id"].to_list() == ["a"]
@@ -200,7 +221,7 @@ def test_ordinary_days_seldom_look_like_a_fall(day_noise: float) -> None:
         right = float(np.clip(0.85 + rng.normal(0, day_noise), 0, 1))
         return np.where(rng.random(40) < right, 100.0, rng.choice([0.0, 24.0, 40.0, 80.0], 40))
 
-    falls = [measure_fall(a_day(), [a_day() for _ in range(6)], draws=2000) for _ in range(400)]
+    falls = [measure_fall([a_day()], [a_day() for _ in range(6)], draws=2000) for _ in range(400)]
 
     p_values = np.array([fall.p_value for fall in falls])
     # 400 days: about 0.4 at 0.001 and 4 at 0.01 are due to chance alone

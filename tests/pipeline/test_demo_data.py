@@ -10,8 +10,9 @@ import polars as pl
 import pytest
 import sqlglot
 
+from stef_core.drift import find_alerts
 from stef_core.evaluate import evaluate_many
-from stef_core.frames import QUERY_LOG, records_of
+from stef_core.frames import AGENT_ALERTS, QUERY_LOG, records_of
 from stef_core.rules import load_rules_dir
 from tasks.demo_data import ALL_FAULTS, SLIP_FAULTS, DemoWeek, demo_frames, fill, load_applications, write_demo_week
 
@@ -110,7 +111,7 @@ def test_the_shop_agent_slips_with_its_new_version_on_the_fifth_day(week: DemoWe
 
     assert shop.filter(pl.col("agent_version") == "v3")["dt"].min() == week.first.replace(day=6)
     assert share["v2"] == pytest.approx(0.87, abs=0.03)
-    assert share["v3"] == pytest.approx(0.55, abs=0.05)
+    assert share["v3"] == pytest.approx(0.52, abs=0.05)
     assert new["fault"].is_in(SLIP_FAULTS).mean() > 0.6  # type: ignore[operator]
 
 
@@ -121,12 +122,19 @@ def test_the_rules_are_valid_and_name_their_applications(week: DemoWeek, log: pl
     assert all(rules[app].benign_filters for app in ("shop", "hr", "fleet"))
 
 
-def test_scored_by_the_built_in_judge_the_slip_shows(week: DemoWeek, log: pl.DataFrame) -> None:
-    shop = log.filter(pl.col("agent_id") == "shop-analyst")
+def test_scored_by_the_built_in_judge_the_slip_alerts_once_and_no_other_agent_does(week: DemoWeek, log: pl.DataFrame) -> None:
+    evaluations = list(evaluate_many(records_of(log), load_rules_dir(week.rules)))
 
-    evaluations = list(evaluate_many(records_of(shop), load_rules_dir(week.rules)))
+    scores = log.with_columns(
+        pl.Series("status", [e.status for e in evaluations]),
+        pl.Series("phi", [e.score and e.score.phi for e in evaluations], dtype=pl.Float64),
+    )
+    alerts = AGENT_ALERTS.to_frame()
+    for day in sorted(set(log["dt"])):
+        alerts = pl.concat([alerts, find_alerts(scores, day, recent_alerts=alerts)], how="diagonal")
+    versions = pl.col("agent_version", "previous_version", "kind")
 
-    phi = shop.with_columns(pl.Series("phi", [e.score and e.score.phi for e in evaluations], dtype=pl.Float64))
-    means = dict(phi.group_by("agent_version").agg(pl.col("phi").mean()).iter_rows())
-    assert phi["phi"].null_count() == 0
-    assert means["v2"] - means["v3"] > 10
+    assert (scores["status"] == "scored").mean() >= 0.95  # type: ignore[operator]
+    assert alerts.select("agent_id", versions).rows() == [("shop-analyst", "v3", "v2", "phi_fall")]
+    assert alerts["dt"].item() in (week.first.replace(day=6), week.first.replace(day=7))
+    assert alerts["change"].item() < -10
