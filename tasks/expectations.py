@@ -44,7 +44,7 @@ def query_log_suite(day: dt.date) -> ExpectationSuite:
         name="query_log",
         expectations=[
             gxe.ExpectTableRowCountToBeBetween(min_value=1),
-            *(gxe.ExpectColumnToExist(column=name) for name in QUERY_LOG),
+            gxe.ExpectTableColumnsToMatchSet(column_set=list(QUERY_LOG), exact_match=False),
             *(gxe.ExpectColumnValuesToBeOfType(column=name, type_="str") for name in texts),
             gxe.ExpectColumnValuesToBeOfType(column="asked_at", type_="Timestamp"),
             *(gxe.ExpectColumnValuesToNotBeNull(column=name) for name in ("query_id", "agent_id", "asked_at")),
@@ -72,7 +72,7 @@ def scores_suite() -> ExpectationSuite:
         name="scores",
         expectations=[
             gxe.ExpectTableRowCountToBeBetween(min_value=1),
-            *(gxe.ExpectColumnToExist(column=name) for name in QUERY_SCORES),
+            gxe.ExpectTableColumnsToMatchSet(column_set=list(QUERY_SCORES)),
             gxe.ExpectCompoundColumnsToBeUnique(column_list=["dt", "query_id"]),
             *(gxe.ExpectColumnValuesToNotBeNull(column=name) for name in ("dt", "query_id", "agent_id", "app_id", "status")),
             gxe.ExpectColumnValuesToBeInSet(column="status", value_set=list(get_args(Status))),
@@ -120,7 +120,7 @@ def findings_suite() -> ExpectationSuite:
         name="findings",
         expectations=[
             gxe.ExpectTableRowCountToBeBetween(min_value=1),
-            *(gxe.ExpectColumnToExist(column=name) for name in QUERY_FINDINGS),
+            gxe.ExpectTableColumnsToMatchSet(column_set=list(QUERY_FINDINGS)),
             gxe.ExpectCompoundColumnsToBeUnique(column_list=["dt", "query_id", "ordinal"]),
             *(gxe.ExpectColumnValuesToNotBeNull(column=name) for name in ("query_id", "code", "severity", "stage", "message")),
             gxe.ExpectColumnValuesToBeInSet(column="code", value_set=list(CODES)),

@@ -181,10 +181,11 @@ def gate_output(log: pl.DataFrame, staged: Mapping[str, pl.DataFrame], day: dt.d
 def _batches() -> Any:
     """One context and one in-memory source a process; it asks no network and draws no progress bars."""
     os.environ.setdefault("GX_ANALYTICS_ENABLED", "false")
-    logging.getLogger("great_expectations").setLevel(logging.WARNING)
     import great_expectations as gx
     from great_expectations.data_context.types.base import ProgressBarsConfig
 
+    # it sets its own level on import, and tells of a folder that is of no use here
+    logging.getLogger("great_expectations.data_context.types.base").setLevel(logging.WARNING)
     context = gx.get_context(mode="ephemeral")
     context.variables.progress_bars = ProgressBarsConfig(globally=False)
     asset = context.data_sources.add_pandas("staged").add_dataframe_asset("rows")
@@ -219,8 +220,11 @@ def _failures(gate: str, result: Any, day: dt.date, keys: Sequence[str]) -> list
     if not unexpected:
         observed = _shown(result.result.get("observed_value"))
         what = {"expect_table_row_count_to_be_between": "row count", "expect_table_row_count_to_equal": "row count"}
-        if config.type == "expect_column_to_exist":
-            return [failure(None, "missing", f"column {column} is missing on {day}")]
+        if config.type == "expect_table_columns_to_match_set":
+            odd = result.result.get("details", {}).get("mismatched", {})
+            hows = ("missing", "unexpected") if arguments.get("exact_match", True) else ("missing",)
+            told = "; ".join(f"{how} {', '.join(odd[how])}" for how in hows if how in odd)
+            return [failure(None, told, f"columns on {day}: {told}")]
         return [failure(None, observed, f"{what.get(config.type, column)} on {day} is {observed}, required {required}")]
     return [
         failure(agent, *_observed(rows, column, agent, day, keys, required))
@@ -257,7 +261,7 @@ def _required(kind: str, arguments: Mapping[str, Any]) -> str:
         return f"from {_shown(low)} {'to before' if arguments.get('strict_max') else 'to'} {_shown(high)}"
     if low is not None:
         return f"at least {_shown(low)}"
-    words = {"not_be_null": "a value", "be_null": "no value", "unique": "unique", "exist": "there"}
+    words = {"not_be_null": "a value", "be_null": "no value", "unique": "unique", "match_set": "the columns of the contract"}
     for part, word in words.items():
         if part in kind:
             return word

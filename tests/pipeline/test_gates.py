@@ -118,9 +118,12 @@ def test_missing_column_could_not_be_evaluated_rather_than_failed() -> None:
     (result,) = check_input(partition(log({}).drop("asked_at")))
 
     told = {(f.expectation, f.evaluated) for f in result.failures}
-    assert ("ExpectColumnToExist", True) in told
+    assert ("ExpectTableColumnsToMatchSet", True) in told
     assert ("ExpectColumnValuesToNotBeNull", False) in told
     assert any("could not be evaluated: " in f.message for f in result.failures)
+    assert "gate query_log: columns on 2026-03-02: missing asked_at (ExpectTableColumnsToMatchSet)" in {
+        f.message for f in result.failures
+    }
     assert not result.passed
 
 
@@ -159,6 +162,14 @@ def test_each_rule_of_a_scored_row_catches_the_row_that_breaks_it(row: dict[str,
     assert not result.passed
     assert (only(result).expectation, only(result).column, only(result).agent) == (expectation, column, "clerk")
     assert "query_id q1" in only(result).message
+
+
+@pytest.mark.parametrize("staged", [scores({}).drop("band"), scores({}).with_columns(pl.lit(1).alias("mood"))])
+def test_scores_have_the_columns_of_the_contract_and_no_others(staged: pl.DataFrame) -> None:
+    result = check("scores", staged, expectations.scores_suite(), day=DAY, keys=("query_id", "agent_id"))
+
+    assert not result.passed
+    assert "ExpectTableColumnsToMatchSet" in {f.expectation for f in result.failures if f.evaluated}
 
 
 def test_row_staged_twice_fails() -> None:
