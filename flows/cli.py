@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
 DONE, GATE_FAILED, BAD_INPUT, UNREACHED = 0, 1, 2, 3
 CRASHED, INTERRUPTED = 70, 130  # as sysexits.h and the shell have it
+RISE = 0.02  # share of answers from which on a finding is told as a cause
 NOTES, NAMED = 8, 6  # notes shown, and names that each lists
 WIDTH = 100  # of tables where there is no terminal to ask
 
@@ -393,7 +394,8 @@ def _show_causes(console: Console, alert: dict[str, Any]) -> None:
 
     from stef_core.findings import CODES
 
-    found = json.loads(alert["detail"]).get("findings", [])
+    causes = json.loads(alert["detail"]).get("findings", [])
+    found = [cause for cause in causes if cause["share"] - cause["share_before"] >= RISE]
     if not found:
         return
     table = Table(title=f"What {alert['agent_id']} does more of since {alert['dt']}", title_justify="left", title_style="bold")

@@ -125,6 +125,19 @@ def test_default_rules_are_found_without_a_setting() -> None:
     assert list(rules) == ["default"]
 
 
+def test_default_rules_of_a_wheel_go_before_those_of_a_checkout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tasks.settings.__file__", str(tmp_path / "tasks" / "settings.py"))
+    checkout = tmp_path / "rules" / "default.json"
+    packaged = tmp_path / "tasks" / "data" / "rules" / "default.json"
+    before = default_rules_file()
+    packaged.parent.mkdir(parents=True)
+    packaged.write_text("{}")
+
+    after = default_rules_file()
+
+    assert (before, after) == (checkout, packaged)
+
+
 def test_rules_may_be_one_file(tmp_path: Path) -> None:
     (tmp_path / "shop.json").write_text('{"app_id": "shop", "safety_limit_min": 50}')
 
