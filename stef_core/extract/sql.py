@@ -10,7 +10,7 @@ from sqlglot import exp
 from stef_core.extract.sql_defects import check_filters
 from stef_core.extract.sql_parse import Parsed, parse
 from stef_core.extract.sql_scope import Reader, open_query
-from stef_core.extract.sql_spec import build_spec, collect, count_queries
+from stef_core.extract.sql_spec import add_subqueries, build_spec, count_queries
 from stef_core.extract.sql_text import Unpacked, misplaced_clause, too_large, unpack
 from stef_core.records import SqlSpec
 
@@ -74,6 +74,9 @@ def extract_sql(sql: str | None, dialect: str | None = None) -> SqlSpec:
 
 def _read(tree: exp.Expr, unpacked: Unpacked, parsed: Parsed, notes: tuple[str, ...]) -> SqlSpec:
     reader = Reader(dialect=parsed.dialect or "", text=unpacked.sql)
+    for node in list(tree.find_all(exp.Convert)):
+        if isinstance(node.this, exp.DataType):  # T-SQL's other spelling of CAST
+            node.replace(exp.Cast(this=node.expression, to=node.this))
     relation = open_query(reader, tree)
     if relation is None:
         return SqlSpec(
@@ -91,17 +94,13 @@ def _read(tree: exp.Expr, unpacked: Unpacked, parsed: Parsed, notes: tuple[str, 
             fatal=True,
         )
     check_filters(spec.filters + spec.join_filters, reader)
-    joins = set(spec.joins)
-    for inner in reader.relations.values():
-        if inner is not None:
-            joins.update(collect(inner).joins)
+    spec = add_subqueries(spec, reader)
     status = "repaired" if unpacked.repaired and parsed.status == "ok" else parsed.status
     return replace(
         spec,
         parse_status=status,
         dialect=parsed.dialect or None,
         tables=tuple(sorted(reader.tables)),
-        joins=tuple(sorted(joins, key=repr)),
         columns=tuple(sorted(reader.columns, key=lambda c: (c[0] or "", c[1]))),
         literals=_literals(tree, reader),
         subqueries=count_queries(reader),
@@ -118,8 +117,10 @@ def _literals(tree: exp.Expr, reader: Reader) -> tuple[str, ...]:
             parent = node.parent
             if isinstance(parent, _BARE) or (isinstance(parent, _FORMATTING) and parent.this is not node):
                 continue
-            if str(node.this).lower() != "now":
-                out[str(node.this)] = None
+            written = str(node.this)
+            # sqlglot adds literals of its own, e.g. the day that T-SQL counts months from
+            if written.lower() != "now" and (written in reader.text or "'" in written):
+                out[written] = None
         elif isinstance(node, exp.National):
             out[node.name] = None
     return tuple(out)

@@ -146,15 +146,22 @@ def all_of(conditions: list[Condition], scope: Scope) -> Condition:
     """AND: nested ANDs flattened, truths dropped, ``!=`` on one column gathered into ``not_in``."""
     if FALSE in conditions:
         return FALSE
-    flat = _unique(_merged(_flat(conditions, AllOf), scope, "!=", "not_in"))
+    flat = _unique(_merged(_flat(conditions, AllOf), scope, "!=", "not_in"), scope)
     return flat[0] if len(flat) == 1 else AllOf(conditions=tuple(flat))
 
 
 def any_of(conditions: list[Condition], scope: Scope) -> Condition:
     """OR: nested ORs flattened, falsehoods dropped, ``=`` on one column gathered into ``in``."""
     if TRUE in conditions:
+        if any(c != TRUE for c in conditions):
+            scope.reader.defect(
+                "always_true",
+                "wrong_filter_operator",
+                "OR with a condition that is always true lets every row pass",
+                fatal=True,
+            )
         return TRUE
-    flat = _unique(_merged(_flat(conditions, AnyOf), scope, "=", "in"))
+    flat = _unique(_merged(_flat(conditions, AnyOf), scope, "=", "in"), scope)
     _check_always_true(flat, scope)
     common = _common(flat)
     if common:
@@ -173,11 +180,12 @@ def _common(conditions: list[Condition]) -> list[Condition]:
     return [c for c in as_list(conditions[0]) if c in shared]
 
 
-def _unique(conditions: list[Condition]) -> list[Condition]:
+def _unique(conditions: list[Condition], scope: Scope) -> list[Condition]:
     if len(conditions) < 2:
         return conditions
-    seen: set[Condition] = set()
-    return [c for c in conditions if not (c in seen or seen.add(c))]  # type: ignore[func-returns-value]
+    owners = scope.reader.owners
+    # of two uses of one table, the same condition on each is two conditions
+    return list({(c, owners.get(id(c), (None, None))[0]): c for c in conditions}.values())
 
 
 def _same_operand(condition: Condition, scope: Scope) -> tuple[object, ...] | None:
@@ -350,6 +358,9 @@ def operand(node: exp.Expr, scope: Scope) -> Operand:
     while not isinstance(at, Base):
         if isinstance(at, exp.Upper | exp.Lower | exp.Trim | exp.Collate):
             case = "upper" if isinstance(at, exp.Upper) else "lower" if isinstance(at, exp.Lower) else case
+        elif isinstance(at, exp.Cast) and isinstance(at.this, exp.JSONExtract | exp.JSONExtractScalar):
+            at = at.this
+            break
         elif not ((isinstance(at, exp.Cast) and date_form(at) is None) or (isinstance(at, IMPLICIT) and at.this is not None)):
             break
         inner = core(at.this, where)
@@ -415,7 +426,8 @@ def _filter(
 
 def _compared(node: exp.Expr, op: str, scope: Scope, clause: str, edges: list[JoinEdge] | None) -> Condition:
     left, right = node.this, node.expression
-    if isinstance(right, exp.Any | exp.All):
+    named = isinstance(right, exp.Anonymous) and right.name.lower() in ("any", "all", "some") and len(right.expressions) == 1
+    if named or isinstance(right, exp.Any | exp.All):
         return _quantified(left, op, right, scope, clause)
     if (
         isinstance(left, exp.Tuple)
@@ -457,9 +469,12 @@ def _constant_truth(a: Constant, op: str, b: Constant) -> Condition:
 
 def _with_constant(node: exp.Expr, op: str, value: Constant, scope: Scope, clause: str, part: str) -> Condition:
     hit = deref(node, scope)
-    special = _special(hit.node, hit.scope, op, value, clause) if not isinstance(hit.node, Base) else None
-    if special is not None:
-        return special
+    if not isinstance(hit.node, Base):
+        special = _special(hit.node, hit.scope, op, value, clause)
+        if special is None and isinstance(hit.node, exp.Query):
+            special = _computed(hit.node, hit.scope, op, value, clause)
+        if special is not None:
+            return special
     left = operand(node, scope)
     if value.value is None:
         if op in ("<=>", "<!>"):
@@ -474,6 +489,28 @@ def _with_constant(node: exp.Expr, op: str, value: Constant, scope: Scope, claus
     op = {"<=>": "=", "<!>": "!="}.get(op, op)
     _check_case(left, value, scope, part)
     return _filter(left, op, value.value, scope, raw=value.raw, part=part, clause=clause)
+
+
+def _computed(node: exp.Expr, scope: Scope, op: str, value: Constant, clause: str) -> Condition | None:
+    """``(SELECT COUNT(*) FROM o WHERE o.k = t.k AND o.x = 1) > 3`` as HAVING says it: the aggregate and its conditions."""
+    from stef_core.extract.sql_spec import query_value
+
+    found = query_value(node, scope)
+    if not isinstance(found, ScalarQuery):
+        return None
+    distinct = isinstance(found.column, str) and found.column.startswith("distinct ")
+    column = found.column.removeprefix("distinct ") if isinstance(found.column, str) else found.column
+    made = Filter(
+        column=column,
+        op=op,
+        value=value.value,
+        agg=found.func,
+        distinct=distinct,
+        raw=value.raw,
+        clause=clause,
+        level=scope.level,
+    )
+    return all_of([made, *found.filters], scope)
 
 
 def _check_case(left: Operand, value: Constant, scope: Scope, part: str) -> None:
@@ -522,7 +559,34 @@ def _special(node: exp.Expr, scope: Scope, op: str, value: Constant, clause: str
                 return _filter(
                     left, "not_like" if op == "=" else "like", f"%{normal_text(word)}%", scope, raw=(word,), clause=clause
                 )
-    return _defaulted(node, scope, op, value, clause) or _distance(node, scope, op, value, clause)
+    return (
+        _beginning(node, scope, op, value, clause)
+        or _defaulted(node, scope, op, value, clause)
+        or _distance(node, scope, op, value, clause)
+    )
+
+
+def _beginning(node: exp.Expr, scope: Scope, op: str, value: Constant, clause: str) -> Condition | None:
+    """``SUBSTR(c, 1, 4) = '2024'`` and ``LEFT(c, 4) = '2024'`` as ``c LIKE '2024%'``."""
+    if op not in ("=", "!=") or len(value.raw) != 1 or "%" in value.raw[0] or "_" in value.raw[0]:
+        return None
+    if isinstance(node, exp.Substring):
+        start, length = node.args.get("start"), node.args.get("length")
+        if start is None or _number(start, scope) not in (0, 1):
+            return None
+    elif isinstance(node, exp.Left):
+        length = node.expression
+    else:
+        return None
+    if length is None or _number(length, scope) != len(value.raw[0]):
+        return None
+    pattern = normal_text(value.raw[0]) + "%"
+    return _filter(operand(node.this, scope), "like" if op == "=" else "not_like", pattern, scope, raw=value.raw, clause=clause)
+
+
+def _number(node: exp.Expr, scope: Scope) -> Value:
+    found = constant(node, scope)
+    return found.value if found is not None else None
 
 
 def _defaulted(node: exp.Expr, scope: Scope, op: str, value: Constant, clause: str) -> Condition | None:
@@ -572,6 +636,8 @@ def _distance(node: exp.Expr, scope: Scope, op: str, value: Constant, clause: st
     end, start = constant(later, scope), constant(earlier, scope)
     if end is not None and isinstance(end.value, Now) and start is None:
         moment = Now(amount=end.value.amount + value.value, unit=unit.rstrip("s"), trunc=end.value.trunc)
+        if isinstance(earlier, exp.Anonymous) and len(earlier.expressions) == 1:
+            earlier = earlier.expressions[0]  # julianday(c), to_days(c)
         return _filter(operand(earlier, scope), _FLIPPED[op], moment, scope, clause=clause)
     return None
 
@@ -681,10 +747,11 @@ def _with_query(left: exp.Expr, op: str, query: tuple[exp.Expr, Scope], scope: S
 def _quantified(left: exp.Expr, op: str, right: exp.Expr, scope: Scope, clause: str) -> Condition:
     from stef_core.extract.sql_spec import query_value
 
-    inner = right.this
+    named = isinstance(right, exp.Anonymous)
+    inner = right.expressions[0] if named else right.this
     while isinstance(inner, exp.Paren):
         inner = inner.this
-    every = isinstance(right, exp.All)
+    every = right.name.lower() == "all" if named else isinstance(right, exp.All)
     if isinstance(inner, exp.Array | exp.Tuple):
         if op in ("=", "!=") and (op == "=") != every:
             return _listed_in(left, inner.expressions, scope, op == "!=", clause)
@@ -941,11 +1008,10 @@ def _like(node: exp.Expr, escape: str | None, scope: Scope, negated: bool, claus
         pattern = pattern.replace("*", "%").replace("?", "_")
     if escape is None and scope.reader.dialect in _BACKSLASH:
         escape = "\\"
-    plain = (
-        None
-        if isinstance(node, exp.SimilarTo) and re.search(r"[|*+?()\[\]{}]", pattern)
-        else _without_wildcards(pattern, escape, scope.reader.dialect)
-    )
+    if isinstance(node, exp.SimilarTo) and re.search(r"[|*+?()\[\]{}]", pattern):
+        op = "not_regexp" if negated else "regexp"
+        return _filter(left, op, normal_text(pattern), scope, raw=(pattern,), part=part, clause=clause)
+    plain = _without_wildcards(pattern, escape, scope.reader.dialect)
     if not isinstance(node, exp.ILike) and scope.reader.dialect not in _LIKE_FOLDS:
         _check_case(left, Constant(None, (re.sub(r"[%_]", "", pattern),)), scope, part)
     if plain is not None:

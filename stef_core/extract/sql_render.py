@@ -181,7 +181,10 @@ def _function(node: exp.Expr, scope: Scope) -> str:
         return f"cast({text(node.this, scope)} as {type_name(node.to)})"
     if isinstance(node, exp.Case | exp.If):
         return _case(node, scope)
-    if isinstance(node, exp.Count) and isinstance(node.this, exp.Literal):
+    if isinstance(node, exp.JSONExtract | exp.JSONExtractScalar) and isinstance(node.expression, exp.JSONPath):
+        steps = [str(step.this).lower() for step in node.expression.expressions if step.args.get("this") is not None]
+        return ".".join([text(node.this, scope), *steps])
+    if isinstance(node, exp.Count) and (node.this is None or isinstance(node.this, exp.Literal)):
         return "count(*)"
     if isinstance(node, exp.Filter):
         return f"{text(node.this, scope)} filter ({text(node.expression.this, scope)})"

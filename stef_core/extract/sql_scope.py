@@ -54,6 +54,7 @@ class Reader:
     tables: list[str] = field(default_factory=list)
     owners: dict[int, tuple[tuple[int, str], str | None]] = field(default_factory=dict)
     kept: list[Filter] = field(default_factory=list)  # keeps the ids in `owners` alive
+    valued: list[Relation] = field(default_factory=list)  # subqueries read for their values
     relations: dict[tuple[int, int], Relation | None] = field(default_factory=dict)
     texts: dict[tuple[int, int, str], str] = field(default_factory=dict)
     correlated: dict[int, dict[str, None]] = field(default_factory=dict)
@@ -508,8 +509,8 @@ def _alias(column: exp.Column, name: str, scope: Scope) -> exp.Expr | None:
         if name not in own or (not isinstance(inside, exp.AggFunc) and node.find(exp.AggFunc) is not None):
             return node
         return None
-    if name in own:
-        return None
+    if name in own and not (scope.mode == "group" and scope.reader.dialect == "clickhouse"):
+        return None  # the column comes before the alias, except in ClickHouse
     if scope.mode in ("where", "select"):
         known = all(s.names() is not None for s in scope.sources.values()) and _owner(name, scope) is None
         return node if known or scope.reader.dialect in LATERAL_ALIASES else None

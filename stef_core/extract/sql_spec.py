@@ -86,6 +86,8 @@ def _select_spec(scope: Scope) -> SqlSpec:
     for key in scope.node.args["order"].expressions if scope.node.args.get("order") else ():
         windows += [window(w, s) for w, s in parts_of(key, scope.view("order")).windows]
     distinct, distinct_on = _distinct(scope)
+    if scope.node.find(exp.TableSample) is not None:
+        scope.reader.defect("sample", "unrequested_limit", "only a sample of the rows is read, another one each time")
     check_select(scope, outputs.parts, groups)
     return SqlSpec(
         parse_status="ok",
@@ -600,6 +602,11 @@ def _collect(scope: Scope) -> Collected:
 
 
 def _add_where(node: exp.Expr, scope: Scope, out: Collected, clause: str) -> None:
+    if scope.reader.dialect in ("oracle", "redshift", "snowflake") and any(
+        c.args.get("join_mark") for c in node.find_all(exp.Column)
+    ):
+        _add_marked(node, scope, out)
+        return
     edges: list[JoinEdge] = []
     read = read_condition(node, scope, clause=clause, edges=edges)
     out.joins += edges
@@ -622,6 +629,29 @@ def _add_where(node: exp.Expr, scope: Scope, out: Collected, clause: str) -> Non
     if node.find(exp.Window) is not None or scope.sources:
         parts = parts_of(node, scope)
         out.windows += [window(w, s) for w, s in parts.windows]
+
+
+def _add_marked(node: exp.Expr, scope: Scope, out: Collected) -> None:
+    """Oracle's old outer joins: a conjunct with ``c(+)`` is an ON condition of a left join."""
+    stack = [node]
+    while stack:
+        at = stack.pop()
+        while isinstance(at, exp.Paren):
+            at = at.this
+        if isinstance(at, exp.And):
+            stack += [at.expression, at.this]
+            continue
+        marked = [c for c in at.find_all(exp.Column) if c.args.get("join_mark")]
+        if not marked:
+            _add_where(at, scope, out, "where")
+            continue
+        for column in marked:
+            source = source_of(column, scope)
+            if source is not None:
+                source.optional = True
+        edges: list[JoinEdge] = []
+        out.join_filters += as_list(read_condition(at, scope, clause="on", edges=edges))
+        out.joins += [replace(e, kind="left") for e in edges]
 
 
 def _row_number_limit(condition: Condition) -> int | None:
@@ -882,6 +912,8 @@ def query_set(node: exp.Expr, scope: Scope, *, existence: bool = False) -> SubQu
     relation = open_subquery(node, scope)
     if relation is None:
         return SubQuery(projections=(text(node, scope),))
+    if not existence:
+        scope.reader.valued.append(relation)
     spec = build_spec(relation, scope.reader)
     projections: tuple[Column, ...] = ()
     if not existence:
@@ -914,6 +946,20 @@ def text_of(column: Column) -> str:
         if isinstance(column, str)
         else f"{getattr(column, 'part', None) or getattr(column, 'unit', '')}({column.column})"
     )
+
+
+def add_subqueries(spec: SqlSpec, reader: Reader) -> SqlSpec:
+    """The specification with the ties and limits of the subqueries inside its expressions."""
+    joins = set(spec.joins)
+    limits = list(spec.inner_limits)
+    for inner in reader.relations.values():
+        if inner is not None:
+            joins.update(collect(inner).joins)
+    for relation in {id(r): r for r in reader.valued}.values():
+        found = Collected()
+        _add_inner_limit(relation, collect(relation), found)
+        limits += found.inner_limits + collect(relation).inner_limits
+    return replace(spec, joins=tuple(sorted(joins, key=repr)), inner_limits=tuple(limits[:_MANY]))
 
 
 def count_queries(reader: Reader) -> int:

@@ -11,7 +11,7 @@ from sqlglot import exp
 from stef_core.extract.sql_render import function_name, text
 from stef_core.extract.sql_scope import Base, Resolved, Scope, deref, made_pair
 from stef_core.extract.sql_values import constant, date_form
-from stef_core.records import Aggregation, Column, Condition, DatePart, DateTrunc, OrderKey, Window
+from stef_core.records import Aggregation, Column, Condition, DatePart, DateTrunc, OrderKey, ScalarQuery, Window
 
 ReadConditions: TypeAlias = Callable[[exp.Expr, Scope], tuple[Condition, ...]]
 
@@ -152,6 +152,8 @@ def column_of(node: exp.Expr | Base, scope: Scope) -> Column:
         inner_hit = deref(inner_node.this, hit.scope)
         if isinstance(inner_hit.node, Base):
             return inner_hit.node.name
+        if isinstance(inner_hit.node, exp.JSONExtract | exp.JSONExtractScalar):
+            return text(inner_hit.node, inner_hit.scope)
     return text(hit.node, hit.scope)
 
 
@@ -394,4 +396,10 @@ def _key(node: exp.Expr, scope: Scope) -> OrderKey:
                 column=found_agg.column,
             )
         return OrderKey(column=text(at, where))
+    if isinstance(at, exp.Query):
+        from stef_core.extract.sql_spec import query_value  # a subquery is a query
+
+        found_value = query_value(at, where)
+        if isinstance(found_value, ScalarQuery):
+            return OrderKey(agg=found_value.func, column=found_value.column)
     return OrderKey(column=column_of(at, where))

@@ -209,6 +209,8 @@ def cut_off(sql: str, *, backslash: bool = False) -> str | None:
     measured = shape(sql, backslash=backslash)
     if measured.unclosed:
         return f"the SQL breaks off: {measured.unclosed} is never closed"
+    if measured.surplus:
+        return "the SQL closes a parenthesis that it never opened"
     bare = without_comments(sql).rstrip().rstrip(";").rstrip()
     match = _OPEN_END.search(bare)
     if match and not re.search(r"\bgroup\s+by\s+all\s*$", bare, re.I):

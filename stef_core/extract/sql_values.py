@@ -218,7 +218,10 @@ def _anonymous_form(node: exp.Anonymous) -> tuple[str, str, exp.Expr] | None:
         return "trunc", _TRUNC_NAMES[name], _unwrapped(arguments[0])
     if name in ("datepart", "date_part", "datename") and len(arguments) == 2:
         return "part", unit_name(arguments[0].name), _unwrapped(arguments[1])
-    if name in ("to_char", "format", "formatdatetime", "date_format", "strftime", "format_date") and len(arguments) == 2:
+    if (
+        name in ("to_char", "format", "formatdatetime", "format_datetime", "date_format", "strftime", "format_date")
+        and len(arguments) == 2
+    ):
         first = arguments[0] if isinstance(arguments[0], exp.Literal) else arguments[1]
         form = _format(first)
         return (*form, _unwrapped(arguments[1] if first is arguments[0] else arguments[0])) if form else None
@@ -316,8 +319,9 @@ def constant(node: exp.Expr | Base, scope: Scope) -> Constant | None:
         return _last_day(constant(node.this, scope))
     if isinstance(node, exp.Anonymous):
         return _anonymous(node, scope)
-    if isinstance(node, exp.UnixToTime):
-        return None
+    if isinstance(node, exp.UnixToTime | exp.UnixToStr | exp.StrToUnix):
+        inner = constant(node.this, scope)  # Hive: from_unixtime(unix_timestamp())
+        return inner if inner is not None and isinstance(inner.value, Now) else None
     return _converted(node, scope)
 
 
