@@ -152,7 +152,7 @@ class _Comparison:
             index, rival = rivals[0]
             if isinstance(f.value, str) and isinstance(rival.value, str) and self._said(f, self.told_words, self.told_text):
                 continue
-            if _dated(f) != _dated(rival) or self._same_period(f, rival):
+            if _dated(f) != _dated(rival) or (_dated(f) and _side(f.op) == _side(rival.op) and self._same_period(f, rival)):
                 continue
             self.paired.add(index)
             message = f"The question says {f.text or f.value!r}, the reformulation {rival.text or rival.value!r}."

@@ -262,7 +262,7 @@ picture image photo
 start begin open
 end finish close
 close finish resolve
-create make insert add open
+create creation make insert add open
 update modify change
 register enroll enrol signup join
 hire employ start

@@ -15,6 +15,7 @@ _PEOPLE = word_set(
     """player driver customer student employee person singer user patient author artist actor director client member teacher
     tourist visitor guest worker passenger rider coach scientist writer composer conductor"""
 )
+_LABELS = word_set("plan tier segment category channel queue")
 _VALUED = word_set("name title id type value code status label category word text surname")
 _NAMED = frozenset(("named", "called", "titled", "entitled", "nicknamed", "labeled", "labelled", "tagged"))
 _PLACE = word_set("in from of to at within outside into on by for with under than through")
@@ -500,10 +501,9 @@ def _value_before(draft: Draft, i: int) -> bool:
         lead -= 1
     joined = draft.low(lead) in ("or", "and", "nor", ",")
     value_tokens = draft.tokens[start:i]
-    if any(t.lemma in ENTITY_NOUNS and len(value_tokens) == 1 and not t.capital for t in value_tokens) and not attribute_groups(
-        draft.low(start)
-    ):
-        return False
+    entity = len(value_tokens) == 1 and value_tokens[0].lemma in ENTITY_NOUNS and not value_tokens[0].capital
+    if entity and not attribute_groups(draft.low(start)) and draft.lemma(i) not in _LABELS:
+        return False  # "the customer city" is a column, "the team plan" a value
     known = bool(attribute_groups(text_value(" ".join(t.text for t in value_tokens))))
     led = draft.low(lead) in (
         "in",

@@ -10,6 +10,12 @@ from functools import lru_cache
 from stef_core.lexicon import words
 from stef_core.records import Hint, Value
 
+MAX_EVIDENCE, MAX_CLAUSES, MAX_CLAUSE = (
+    8_000,
+    60,
+    400,
+)  # characters, clauses, characters: patterns look back and forth in a clause
+
 _NAME = r"""(?:`[^`]{1,80}`|"[A-Za-z_][\w ./%()-]{0,80}"|[A-Za-z_][\w.]*)"""
 _LITERAL = r"""(?:'(?:[^']|'(?=\w))*'|"[^"]*"|‘[^’]*’|[-+]?\d[\d,]*(?:\.\d+)?%?|[A-Za-z_][\w-]*)"""
 _OPERATOR = (
@@ -44,6 +50,7 @@ _NAMING = re.compile(r"(?:full\s+|first\s+|last\s+)?(?:name|title|id|code|surnam
 _STRFTIME = re.compile(
     rf"strftime\s*\(\s*'%(?P<part>[Ymd])'\s*,\s*(?P<col>{_NAME})\s*\)\s*(?P<op>[<>!]?\s?=|[<>])\s*(?P<value>{_LITERAL})"
 )
+_SAYING = frozenset(("refer", "mean", "stand", "represent", "denote", "indicate", "imply", "name", "value"))
 _QUOTES = "'\"`‘’"
 _DATE_PART = {"year": "year", "month": "month", "day": "day"}
 _STOP_COLUMNS = frozenset("and or not where when if then the of in is to a an as with by for from than".split())
@@ -60,11 +67,11 @@ def read_hints(text: str, question: str) -> tuple[Hint, ...]:
         return ()
     asked = frozenset(words(question))
     out: list[Hint] = []
-    for clause in _pieces(text):
-        clause = " ".join(clause.split()).strip(" .,;")
+    for clause in _pieces(text[:MAX_EVIDENCE])[:MAX_CLAUSES]:
+        clause = " ".join(clause.split()).strip(" .,;")[:MAX_CLAUSE]
         if clause:
             out.extend(_clause(clause, asked))
-    known = asked.union(*(words(h.text) for h in out if h.relevant))
+    known = asked.union(*(words(h.text) for h in out if h.relevant)) - _SAYING
     return tuple(dict.fromkeys(h if h.relevant or known.isdisjoint(words(h.text)) else replace(h, relevant=True) for h in out))
 
 

@@ -255,7 +255,7 @@ def _mentions(tokens: Sequence[Token]) -> Mentions:
                 continue
             if token.low in ("twice", "once", "thrice"):
                 numbers.append({"once": 1.0, "twice": 2.0, "thrice": 3.0}[token.low])
-            elif token.code and token.text.isdigit() and len(token.text) < 16:
+            elif token.code and token.text.isascii() and token.text.isdigit() and len(token.text) < 16:
                 numbers.append(float(token.text))
         elif token.kind == "n" and isinstance(token.value, int | float):
             numbers.append(float(token.value))

@@ -552,6 +552,9 @@ def _function(draft: Draft, i: int) -> int:
     j = i + 1
     if low == "how" and draft.low(j) == "much":
         func, j = "sum", j + 1
+        if draft.low(j) in ("did", "do", "does", "was", "is", "have", "has"):
+            draft.aggregations.append(Aggregation(func="sum", column="amount", text=draft.text(i, j), certain=False))
+            return j
     if func is None or (low == "total" and draft.low(i - 1) == "in"):
         return 0
     if (

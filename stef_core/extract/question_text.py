@@ -10,7 +10,7 @@ _INJECTION = re.compile(
     r"""\#{2,}\s*(?:system|instruction|assistant|user|admin|note\s+to)\b
     | <\|?\s*/?\s*(?:im_start|im_end|system|assistant|endoftext)\b
     | \[/?(?:system|inst)\]
-    | (?:^|[\n.!?]\s*)(?:system|assistant|evaluator|judge|grader)\s*(?:prompt|message|note)?\s*:
+    | (?:^|[\n.!?]\s{0,4})(?:system|assistant|evaluator|judge|grader)\s*(?:prompt|message|note)?\s*:
     | \b(?:ignore|disregard|forget|override)\s+(?:all\s+|any\s+|the\s+|your\s+|these\s+|those\s+)*
       (?:previous|prior|above|earlier|preceding|instructions?|rules|rubric|prompt)\b
     | \b(?:note|message|instructions?)\s+(?:to|for)\s+(?:the\s+)?(?:evaluator|judge|grader|reviewer|scorer|model|llm)\b
@@ -115,7 +115,7 @@ def split_evidence(text: str, question: str | None) -> tuple[str, str]:
 
 def parentheses(text: str) -> list[str]:
     """The contents of round brackets, in order."""
-    return [m.group(1).strip() for m in _PARENTHESIS.finditer(text)] if "(" in text else []
+    return [" ".join(m.group(1).split()) for m in _PARENTHESIS.finditer(text)] if "(" in text else []
 
 
 def without_parentheses(text: str) -> str:

@@ -22,6 +22,7 @@ _TOKEN = re.compile(
 )
 _NUMERO = re.compile(r"\b[Nn][or]\.\s*(?=\d)")
 _FIGURE = re.compile(r"([-−]?)(?:[$€£]|USD|EUR|GBP)?([\d,]+(?:\.\d+)?)(%|st|nd|rd|th|k|K|M|bn|[A-Za-z]{2,3})?$")
+_ALSO_NAMES = frozenset(("may", "us", "will"))  # function words that are names when capitalised
 _SCALE = {"k": 1_000, "K": 1_000, "M": 1_000_000, "bn": 1_000_000_000}
 _BIG = {"hundred": 100, "thousand": 1_000, "million": 1_000_000, "billion": 1_000_000_000}
 
@@ -70,7 +71,7 @@ def _number(piece: str) -> Token:
     plain = digits.replace(",", "")
     if len(plain) > 1 and plain[0] == "0" and plain.isdigit():
         return Token("w", piece, piece, piece, code=True)  # a code, not a number
-    figure: int | float = float(plain) if "." in plain else int(plain[:300])
+    figure: int | float = float(plain) if "." in plain else int(plain[:200])
     if tail in _SCALE:
         figure *= _SCALE[tail]
     if sign:
@@ -84,7 +85,7 @@ def _word_parts(piece: str) -> tuple[str, str, bool, bool, int | None]:
     low = low.removesuffix("'s") if low not in ("'s",) else low
     low = low.rstrip("'")
     code = any(c.isdigit() for c in low) or "_" in low or "@" in low
-    capital = piece[0].isupper() and not (piece == "I" or piece.startswith("I'"))
+    capital = piece[0].isupper() and (low not in STOP_WORDS or low in _ALSO_NAMES)
     return low, low if code else lemma(low), capital, code, number_of(low)
 
 
@@ -101,7 +102,7 @@ def _join_numbers(tokens: list[Token]) -> list[Token]:
         last = out[-1] if out else None
         if last is not None and last.kind == "n" and isinstance(last.value, int | float) and not last.ordinal:
             scale = _BIG.get(token.low)
-            if scale and (token.kind in ("n", "w")):
+            if scale and token.kind in ("n", "w") and abs(last.value) < 1e15:
                 out[-1] = Token("n", f"{last.text} {token.text}", last.low, last.lemma, value=last.value * scale)
                 continue
             if (
