@@ -11,7 +11,7 @@ from stef_core.extract.sql_defects import check_filters
 from stef_core.extract.sql_parse import Parsed, parse
 from stef_core.extract.sql_scope import Reader, open_query
 from stef_core.extract.sql_spec import add_subqueries, build_spec, count_queries
-from stef_core.extract.sql_text import Unpacked, misplaced_clause, too_large, unpack
+from stef_core.extract.sql_text import NUL_NOTE, Unpacked, misplaced_clause, too_large, unpack
 from stef_core.records import SqlSpec
 
 # arguments that say how to write, cut or skip, and are no values of the data
@@ -84,6 +84,13 @@ def _read(tree: exp.Expr, unpacked: Unpacked, parsed: Parsed, notes: tuple[str, 
         )
     spec = build_spec(relation, reader)
     _check_misspelt(tree, reader)
+    if NUL_NOTE in unpacked.notes:
+        reader.defect(
+            "nul_byte",
+            "extra_transformation",
+            "the SQL holds a NUL byte: a database refuses it, or reads no further, so what stands behind it is hidden",
+            fatal=True,
+        )
     misplaced = misplaced_clause(unpacked.sql)
     if misplaced:
         reader.defect(

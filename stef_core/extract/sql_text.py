@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 MAX_CHARS = 1_000_000
 MAX_DEPTH = 200
+NUL_NOTE = "NUL bytes were removed"
 
 _INVISIBLE = re.compile("[\ufeff\u200b\u200c\u200d\u2060\u00ad]")
 _FENCE = re.compile(r"```[ \t]*([A-Za-z0-9_+-]*)[ \t]*\r?\n?(.*?)```", re.S)
@@ -95,7 +96,7 @@ def unpack(text: str) -> Unpacked:
     notes: list[str] = []
     if "\x00" in text:
         text = text.replace("\x00", "")
-        notes.append("NUL bytes were removed")
+        notes.append(NUL_NOTE)
     if not text.isascii():
         cleaned = _INVISIBLE.sub("", text)
         if cleaned != text:
