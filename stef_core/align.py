@@ -259,7 +259,13 @@ def compare_defects(c: Comparison) -> None:
         if defect.kind == "missing_group_by" and benign:
             continue
         code = defect.code if defect.code in CODES else "extra_transformation"
-        c.note(code, defect.message, kind=f"defect_{defect.kind}", sql_part=defect.sql_part or None, strength=1.0)
+        c.note(
+            code,
+            defect.message,
+            kind=f"defect_{defect.kind}",
+            sql_part=defect.sql_part or None,
+            severity="critical" if defect.fatal else "minor",
+        )
 
 
 def compare_outputs(c: Comparison) -> None:
@@ -399,6 +405,11 @@ def _explained(c: Comparison, aggregation: Aggregation, lemmas: frozenset[str]) 
     expected = _FUNCTION_WORDS.get(aggregation.func)
     if expected is None or expected & lemmas or c.question.superlative or c.question.ratio:
         return True
+    if any(f.agg == aggregation.func for f in _leaves(c.sql.filters)) and "extra_having" not in {f.kind for f in c.findings}:
+        return True  # shown beside the condition on it that was asked for
+    measure = set(identifier_words(base_name(aggregation.column) or "")) - {"id", "*"}
+    if aggregation.func == "sum" and measure & lemmas and not c.question.projections:
+        return True  # a measure is asked for by its name: cost per litre, days of leave, monthly cost
     return any(w in lemmas for w in c.rules.metric_definitions)
 
 
@@ -549,12 +560,17 @@ def _extra_groups(c: Comparison, groups: list[Column]) -> None:
         if any(c.similar(w, group, _owner(sql, group)) >= 0.5 for w in (*question.group_by, *question.projections)):
             continue
         parts = set(identifier_words(name)) - {"name", "id"}
+        if isinstance(group, DatePart | DateTrunc):
+            parts |= {group.part if isinstance(group, DatePart) else group.unit}
         if parts & question.mentions.lemmas or (not parts and question.group_by):
             continue
         free.append(group)
     if not free:
         return
-    whole = bool(question.aggregations) and not question.group_by and not question.projections and not question.superlative
+    if any(f.agg for f in _leaves(sql.filters)) or any(k.agg for k in sql.order_by):
+        return  # a condition or an order on an aggregate needs its groups
+    picked = question.superlative is not None or question.asks_limit
+    whole = bool(question.aggregations) and not question.group_by and not question.projections and not picked
     splits = bool(question.group_by) and len(sql.group_by) > len(question.group_by)
     c.note(
         "extra_group_by",
@@ -570,6 +586,8 @@ def compare_grouped_total(c: Comparison) -> None:
     """One total is asked for and a row for each group comes out, though the question names the grouped column."""
     sql, question = c.sql, c.question
     if not question.aggregations or question.group_by or question.projections or question.superlative or question.asks_limit:
+        return
+    if any(f.agg for f in _leaves(sql.filters)) or any(k.agg for k in sql.order_by):
         return
     pinned = set(benign_group_by(sql))
     unpinned = [g for g in sql.group_by if g not in pinned]
@@ -780,6 +798,8 @@ def compare_joins(c: Comparison) -> None:
         if any(e.kind not in ("inner",) for e in sql.joins if table in (e.left_table, e.right_table)):
             continue
         mentioned = set(identifier_words(table)) & c.question.mentions.lemmas
+        if mentioned and any(a.func == "count" for a in _all_aggregates(sql)):
+            continue  # its rows are what is counted
         c.note(
             "wrong_join",
             f"Table {table} is joined and nothing of it is used.",

@@ -405,9 +405,10 @@ class _Matcher:
         if a is None or b is None or a.kind != "set" or b.kind != "set":
             return False
         rest = [v for v in b.values if not any(self._same(v, w) for w in a.values)]
-        spec, f = self.question, candidate.filters[0]
-        args = (False, set(), self.words, self.numbers, self.dates, self.phrases)
-        return bool(rest) and spec is not None and all(self._value_spoken(v, f, *args) for v in rest)
+        f = candidate.filters[0]
+        return bool(rest) and all(
+            self._value_spoken(v, f, False, set(), self.words, self.numbers, self.dates, self.phrases) for v in rest
+        )
 
     def _through_or(self, item: Asked, candidate: Applied) -> tuple[Relation, float]:
         """Whether every branch of an OR of the SQL implies the condition; if only some do, the OR lets other rows through."""
@@ -520,6 +521,8 @@ class _Matcher:
             code, kind = "wrong_filter_operator", "boolean_structure"
         if item.from_hint:
             kind = f"hint_{kind}"
+        elif item.domain is not None and item.domain.kind == "period":
+            kind = f"period_{kind}"
         applied = " and ".join(condition_text(f) for f in hit.filters) if hit.domain else condition_text(hit.origin)
         wanted = condition_text(item.condition)
         return finding(
@@ -660,7 +663,7 @@ class _Matcher:
         if not isinstance(origin, Filter):
             return False
         if isinstance(origin.value, ColumnValue):
-            return origin.op == "="
+            return origin.op == "=" or (origin.op in ("<=", ">=") and origin.value.column == origin.column)
         inner, _ = _inner(origin)
         if isinstance(origin.value, SubQuery) and not inner:
             return origin.op in ("in", "exists", "=") or self.question.negated or self.question.set_op is not None

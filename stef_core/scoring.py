@@ -89,11 +89,12 @@ def compose_frame(frame: pl.DataFrame) -> pl.DataFrame:
     """
     scored = pl.col("status") == "scored"
     gamma = pl.col("confidence")
-    factor = pl.when(gamma >= CONFIDENCE_STEPS[0][0]).then(CONFIDENCE_STEPS[0][1])
-    factor = factor.when(gamma >= CONFIDENCE_STEPS[1][0]).then(CONFIDENCE_STEPS[1][1]).otherwise(CONFIDENCE_STEPS[2][1])
-    band = pl.when(pl.col("phi") >= BANDS[0][0]).then(pl.lit(BANDS[0][1]))
-    for lowest, name in BANDS[1:]:
-        band = band.when(pl.col("phi") >= lowest).then(pl.lit(name))
+    factor: pl.Expr = pl.lit(None, pl.Float64)
+    for lowest, value in reversed(CONFIDENCE_STEPS):
+        factor = pl.when(gamma >= lowest).then(value).otherwise(factor)
+    band: pl.Expr = pl.lit(None, pl.String)
+    for lowest, name in reversed(BANDS):
+        band = pl.when(pl.col("phi") >= lowest).then(pl.lit(name)).otherwise(band)
     return (
         frame.with_columns(
             pl.when(scored)

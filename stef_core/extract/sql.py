@@ -8,6 +8,7 @@ from dataclasses import replace
 from sqlglot import exp
 
 from stef_core.extract.sql_defects import check_filters
+from stef_core.extract.sql_malformed import malformed
 from stef_core.extract.sql_parse import Parsed, parse
 from stef_core.extract.sql_scope import Reader, open_query
 from stef_core.extract.sql_spec import add_subqueries, build_spec, count_queries
@@ -49,6 +50,9 @@ def extract_sql(sql: str | None, dialect: str | None = None) -> SqlSpec:
         return SqlSpec(parse_status="not_a_query", dialect=dialect, error=unpacked.error, notes=unpacked.notes)
     parsed = parse(unpacked.sql, dialect)
     notes = (*unpacked.notes, *parsed.notes)
+    fault = malformed(unpacked.sql) if parsed.status == "unparseable" else None
+    if fault:
+        return SqlSpec(parse_status="not_a_query", dialect=dialect, notes=notes, error=fault)
     if parsed.tree is None:
         count = 0 if parsed.status == "no_sql" else parsed.statements
         return SqlSpec(
