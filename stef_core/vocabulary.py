@@ -434,5 +434,5 @@ MEASURE_NOUNS = word_set(
 UNITS = word_set(
     """day week month year hour minute second mile kilometer km meter metre foot inch pound kilogram kg gram ton
     dollar euro percent
-    degree celsius cent usd eur unit point litre liter gallon page cm mm ms g million billion thousand k"""
+    degree celsius cent usd eur litre liter gallon cm mm ms g million billion thousand k"""
 )

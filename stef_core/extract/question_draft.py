@@ -29,6 +29,7 @@ _PARTICIPLES = word_set(
     shown seen chosen begun run driven gone earned got gotten broken kept"""
 )
 _NOUN_LEADS = word_set("average total mean the maximum minimum highest lowest of per with a an whose their its")
+_NOUN_TAILS = word_set("date dates time times name names number numbers price prices rate rates type types code codes status")
 _NOT_NAMES = word_set("id name title number date year code type amount total price color status")
 
 
@@ -106,6 +107,8 @@ class Draft:
         before = self.low(i - 1)
         if self.kind(i - 1) == "n" and low != token.lemma:
             return False  # "3 wins"
+        if low == token.lemma and self.low(i + 1) in _NOUN_TAILS:
+            return False  # "hire date"
         if before in _NOUN_LEADS and token.lemma == low:
             return False
         if (

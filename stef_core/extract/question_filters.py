@@ -163,10 +163,12 @@ def _date(draft: Draft, i: int, period: Period) -> int:
         direction = "since"
     if direction in ("before", "after") and draft.low(lead - 2) in ("or", "and") and draft.low(lead - 3) in ("in", "on"):
         direction, text_start = ("until" if direction == "before" else "since"), lead - 3
-    negated = negation_before(draft, lead - 1 if word in _PLACE | {"during"} else lead)
+    before = lead - 1 if word in _PLACE | {"during"} else lead
+    contrast = draft.matches(before - 2, ("but", "not"))  # "in 2023 but not in 2024": another set, not another filter
+    negated = not contrast and negation_before(draft, before)
     text = draft.text(text_start, after)
     for condition in period_filters(period, column, direction, text, negated=negated):
-        draft.found.append(Found(text_start, after, condition))
+        draft.found.append(Found(text_start, after, replace(condition, certain=not contrast)))
     draft.use(text_start, after)
     return after
 
@@ -300,7 +302,11 @@ def read_names(draft: Draft, protected: frozenset[str] = frozenset()) -> None:
             i += 1
             continue
         pattern = _pattern(draft, i)
-        if pattern and token.low not in STOP_WORDS | _LIKE_LINKS and (token.code or token.capital or len(token.text) <= 2):
+        if (
+            pattern
+            and token.low not in STOP_WORDS | _LIKE_LINKS
+            and (token.code or token.capital or token.text[0] in ".@" or len(token.text) <= 2)
+        ):
             column, start, end, _ = _quoted_column(draft, pattern[1], i)
             draft.add(start, end, Filter(column=column, op="like", value=pattern[0].format(token.low)))
             i = end
@@ -424,6 +430,9 @@ def _name(draft: Draft, start: int, end: int) -> None:
     if last > first and draft.lemma(last - 1) in ("name", "title", "surname", "nickname", "code", "label") and link < start:
         keep(draft.column(first, last), first, end, True)
         return
+    if groups and groups[0] in ("weekday", "month"):
+        keep(attribute_of(low)[0], start, end, False)
+        return
     if len(groups) == 1 and groups[0] in ("country", "state", "city", "continent"):
         keep(
             attribute_of(low)[0],
@@ -463,10 +472,14 @@ def _value_after(draft: Draft, i: int) -> bool:
     j = i + 1
     while draft.low(j) in ("is", "=", "of", ":", "equals", "are", "was"):
         j += 1
-    negated = draft.low(j) == "not"
-    j += negated
+    negated = draft.low(j) == "not" or draft.matches(j, ("other", "than"))
+    j += 2 if draft.low(j) == "other" else negated
     token = draft.tokens[j] if j < len(draft.tokens) else None
-    if token is None or token.kind != "w" or draft.used[j] or not (token.code or attribute_groups(token.low)):
+    if token is None or token.kind != "w" or draft.used[j]:
+        return False
+    ends = j + 1 == len(draft.tokens) or draft.kind(j + 1) == "p" or draft.low(j + 1) in _PLACE | {"and", "or", "that", "who"}
+    named = j == i + 1 and draft.low(i - 1) in ("in", "from", "within") and ends and draft.is_noun(j)  # "in region west"
+    if not (token.code or attribute_groups(token.low) or (named and draft.lemma(j) not in GENERIC_WORDS)):
         return False
     if draft.lemma(j) in ENTITY_NOUNS and not token.code:
         return False
@@ -501,6 +514,8 @@ def _value_before(draft: Draft, i: int) -> bool:
         lead -= 1
     joined = draft.low(lead) in ("or", "and", "nor", ",")
     value_tokens = draft.tokens[start:i]
+    if draft.lemma(i) in ENTITY_NOUNS and draft.lemma(i) not in SURE_VALUE_NOUNS and not any(t.capital for t in value_tokens):
+        return False  # "gold customers" are customers
     entity = len(value_tokens) == 1 and value_tokens[0].lemma in ENTITY_NOUNS and not value_tokens[0].capital
     if entity and not attribute_groups(draft.low(start)) and draft.lemma(i) not in _LABELS:
         return False  # "the customer city" is a column, "the team plan" a value
@@ -563,6 +578,42 @@ def _joined_before(draft: Draft, start: int) -> int | None:
     return k if draft.low(led) in _PLACE else None
 
 
+def read_workplaces(draft: Draft) -> None:
+    """A department named without the noun: "who work in sales or marketing"."""
+    for i, token in enumerate(draft.tokens):
+        if token.lemma != "work" or draft.low(i + 1) not in ("in", "for") or draft.used[i]:
+            continue
+        j = i + 2 + (draft.low(i + 2) == "the")
+        names: list[str] = []
+        while draft.is_noun(j) if j < len(draft.tokens) else False:
+            names.append(draft.low(j))
+            draft_end = j + 1
+            j += 1
+            if draft.low(j) not in ("or", "and", ","):
+                break
+            j += 1
+        if not names or (draft.kind(draft_end) == "w" and draft.is_noun(draft_end)) or attribute_groups(names[0]):
+            continue
+        value = names[0] if len(names) == 1 else tuple(names)
+        negated = negation_before(draft, i)
+        op = ("!=" if negated else "=") if len(names) == 1 else "not_in" if negated else "in"
+        draft.add(i, draft_end, Filter(column="department", op=op, value=value))
+
+
+def read_absences(draft: Draft) -> None:
+    """Perhaps a value that is not there: "have not been paid", "were never sold", "have no email"."""
+    for i, token in enumerate(draft.tokens):
+        if token.low == "no" and draft.low(i - 1) in ("have", "has", "had", "with"):
+            first, last = draft.phrase_after(i + 1)
+            if last > first and draft.lemma(last - 1) not in ENTITY_NOUNS and draft.low(last - 1) == draft.lemma(last - 1):
+                draft.add(first, last, Filter(column=draft.column(first, last), op="is_null", certain=False))
+        if token.low not in ("not", "never") or draft.low(i - 1) not in ("have", "has", "had", "was", "were"):
+            continue
+        j = i + 1 + (draft.low(i + 1) in ("been", "yet"))
+        if j < len(draft.tokens) and not draft.used[j] and draft.is_verb(j) and draft.low(j) != draft.lemma(j):
+            draft.add(j, j + 1, Filter(column=date_column(draft.lemma(j), None), op="is_null", certain=False))
+
+
 def read_adjectives(draft: Draft) -> None:
     """Words whose attribute is known: "urgent tickets", "are still open", "neither red nor blue"."""
     for i, token in enumerate(draft.tokens):
@@ -576,6 +627,10 @@ def read_adjectives(draft: Draft) -> None:
         if place is None:
             continue
         sure = len(groups) == 1 and place and not draft.ratio  # a share counts the value, it need not filter by it
+        if draft.low(i - 1) in ("been", "yet") or (
+            draft.low(i - 1) in ("not", "never") and draft.low(i - 2) in ("were", "was")
+        ):
+            sure = False  # "have never been cancelled": the status, or a date that is not there
         if group == "gender" and token.low in ("men", "women", "man", "woman", "males", "females"):
             sure = False
         column: Column | None = attribute_of(token.low)[0] if len(groups) == 1 or group == "colour" else None
@@ -609,11 +664,14 @@ def _placed(draft: Draft, i: int, group: str) -> bool | None:
         j -= 1
     if draft.low(j - 1) in _BE or (j < i and draft.low(j) in _BE):
         tail = draft.low(i + 1)
+        if group == "status" and draft.kind(i + 1) == "d":
+            return False  # "closed last week" sets a date
         if group in ("status",) and tail in ("by", "to", "for", "in", "on", "from", "with", "since", "after", "before"):
             return False
         return group != "channel"
-    if draft.low(i - 1) in ("from", "via", "through", "on") and group in ("channel", "platform"):
-        return group == "platform" or draft.low(i + 1) in ("", "?", ".")
+    lead = i - 1 - (draft.low(i - 1) in ("the", "our"))
+    if draft.low(lead) in ("from", "via", "through", "on", "by") and group in ("channel", "platform"):
+        return group == "platform" or (draft.kind(i + 1) != "w" and any(t.lemma in _CHANNEL_ROWS for t in draft.tokens[:i]))
     if group == "gender":
         return False
     if group == "colour" and draft.low(i - 1) in ("in", "with", "have", "color", "colour"):
@@ -690,7 +748,8 @@ def _connector(draft: Draft, start: int, end: int) -> str | None:
         "that", "who"} | {
         "which", "on", "by", "at", "to", "whose", "through", "did", "not", "for", "had", "be",
     }  # fmt: skip
-    if not key or any(w not in light for w in rest):
+    verbs = {draft.low(k) for k in range(start, end) if draft.is_verb(k)} if "or" in key else set()
+    if not key or any(w not in light and w not in verbs for w in rest):
         return None
     return "or" if "or" in key else "nor" if "nor" in key else "and" if "and" in key or "&" in key else ","
 

@@ -6,6 +6,7 @@ import re
 
 from stef_core.extract.question_dates import UNITS as TIME_UNITS
 from stef_core.extract.question_draft import Draft
+from stef_core.lexicon import attribute_groups
 from stef_core.records import Column, Filter, ScalarQuery
 from stef_core.vocabulary import ENTITY_NOUNS, MEASURE_NOUNS, UNITS, VALUE_NOUNS, word_set
 
@@ -116,7 +117,8 @@ def _comparison(draft: Draft, i: int) -> int:
     if draft.low(j) in _TIMES and draft.kind(j) == "w":
         start = _counted_verb(draft, i)
         if start is None:
-            return 0
+            draft.add(i, j + 1, Filter(column="*", op=op, value=_TIMES[draft.low(j)], agg="count", certain=False))
+            return j + 1
         draft.add(start, j + 1, Filter(column=f"{draft.lemma(start)}_count", op=op, value=_TIMES[draft.low(j)]))
         return j + 1
     value = _figure(draft, j)
@@ -146,6 +148,9 @@ def _comparison(draft: Draft, i: int) -> int:
         tail,
         Filter(column=column, op=op, value=value, agg=agg, table=_entity_of(draft, k) if agg else None, certain=not relative),
     )
+    for n in range(k, tail):
+        if attribute_groups(draft.low(n)):
+            draft.used[n] = False  # "more than 10 open tickets" says something of the tickets too
     return tail
 
 
@@ -182,6 +187,8 @@ def _against_aggregate(draft: Draft, i: int, j: int, op: str, phrase: tuple[str,
     start, column, _, _ = _subject(draft, i, j, _ADJECTIVES.get(phrase[0], ""))
     first, last = draft.phrase_after(j + 1 + (draft.low(j + 1) == "of"))
     inner: Column = draft.column(first, last) if last > first else (column or "*")
+    if column is not None and last > first and draft.lemma(last - 1) in ENTITY_NOUNS:
+        inner = column  # "worth more than the average order"
     subject = column if column is not None else inner
     sure = (
         column is not None
@@ -219,11 +226,14 @@ def _subject(
     if counted is not None and (draft.low(start - 1) in _HAVE or draft.low(i - 1) in _HAVE or start == i):
         noun, end = counted
         if noun in MEASURE_NOUNS or noun in UNITS:
-            if noun not in UNITS or (noun in MEASURE_NOUNS and noun not in TIME_UNITS):
+            if noun not in UNITS:
                 return i, noun, None, end
         elif not between:
             return i, "*", "count", end
     first, last = draft.phrase_before(start)
+    if last > first and first > 0 and all(t.capital and not t.text.isupper() for t in draft.tokens[first:last]):
+        rows = next((draft.lemma(k) for k in range(first - 1, max(-1, first - 4), -1) if draft.lemma(k) in ENTITY_NOUNS), "")
+        return i, ("amount" if rows in _MONEY_ROWS else None), None, after  # "orders from Chile over 500"
     if last > first:
         agg = _AGGREGATES.get(draft.low(first - 1))
         noun = draft.lemma(last - 1)

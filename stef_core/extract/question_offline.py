@@ -18,11 +18,13 @@ from stef_core.extract.question_filters import (
     is_negated,
     join_conditions,
     name_end,
+    read_absences,
     read_adjectives,
     read_dates,
     read_names,
     read_quoted,
     read_value_nouns,
+    read_workplaces,
 )
 from stef_core.extract.question_hints import bracket_hints, read_hints
 from stef_core.extract.question_numbers import ratio_words, read_comparisons, read_figures
@@ -152,12 +154,14 @@ def _run(draft: Draft) -> None:
     read_order(draft)
     read_superlatives(draft)
     read_value_nouns(draft)
+    read_workplaces(draft)
     read_comparisons(draft)
     read_groups(draft)
     read_superlatives_done = list(draft.order_by)
     read_aggregates(draft)
     read_names(draft)
     read_adjectives(draft)
+    read_absences(draft)
     read_figures(draft)
     read_distinct(draft)
     read_outputs(draft)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Literal
 
 from stef_core.extract.question_dates import UNITS as TIME_UNITS
@@ -255,6 +256,11 @@ def _order_list(draft: Draft, i: int, j: int, everywhere: Direction) -> None:
     while True:
         while draft.low(j) in ("the", "their", "its", "each"):
             j += 1
+        end_first = _SUPERLATIVES.get(draft.low(j)) if draft.low(j + 1) == "first" else None
+        if end_first and draft.order_by:
+            draft.order_by[-1] = replace(draft.order_by[-1], dir=end_first[1])
+            draft.use(j, j + 2)
+            return
         agg, k = None, j
         if draft.low(j) in ("number", "count") and draft.low(j + 1) == "of":
             agg, k = "count", j + 2
@@ -378,6 +384,16 @@ def _superlative(draft: Draft, i: int) -> int:
         if with_most:
             column, direction = with_most[0], with_most[1] if low == "most" else "asc"
             j += 1
+    if draft.low(j) == "first":  # "newest first"
+        draft.asks_order = True
+        if draft.order_by:
+            draft.order_by[-1] = replace(draft.order_by[-1], dir=direction)
+        else:
+            draft.order_by.append(
+                OrderKey(column=column or None, dir=direction, text=draft.text(i, j + 1), certain=bool(column))
+            )
+        draft.use(i, j + 1)
+        return j + 1
     count = _count_at(draft, i - 1)
     if count is None and draft.low(j) in ("number",) and draft.low(j + 1) == "of":
         column, j = "#", j + 2
@@ -483,7 +499,7 @@ def _is_value(draft: Draft, i: int, last: int, noun: str, column: str) -> bool:
 
 
 def read_aggregates(draft: Draft) -> None:
-    """ "how many", "number of", "total", "average", "sum of" …"""
+    """Aggregates in words: "how many", "number of", "total", "average", "sum of"."""
     i = 0
     while i < len(draft.tokens):
         i = max(i + 1, _count(draft, i) or _function(draft, i))
@@ -588,6 +604,8 @@ def _function(draft: Draft, i: int) -> int:
     if last == first:
         return 0
     column, last = _measure(draft, first, last)
+    if low == "total" and column in ("sale", "payment", "donation", "spending"):
+        column = "amount"
     sure = low != "total" or draft.low(i - 1) not in ("whose", "with", "have", "has", "had", "having")
     draft.aggregations.append(Aggregation(func=func, column=column, text=draft.text(i, last), certain=sure))
     draft.use(i, last)
@@ -690,6 +708,8 @@ def read_outputs(draft: Draft) -> None:
     of = (follows in ("of", "for") and draft.kind(i + 1) != "d") or (follows in ("in", "from", "with") and len(items) > 1)
     for first, last in items:
         column, owner = draft.column(first, last), draft.lemma(last - 1)
+        if attribute_groups(draft.low(last - 1)) and owner not in ENTITY_NOUNS:
+            continue  # a value, not a column: "all gold and silver customers"
         attribute = owner in _ATTRIBUTES or of or len(items) > 1
         if not attribute or (owner in ENTITY_NOUNS and len(items) == 1 and not of):
             draft.target = draft.target or owner
