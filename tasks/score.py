@@ -127,9 +127,12 @@ def _with(before: pl.DataFrame, today: pl.DataFrame) -> pl.DataFrame:
 
 
 def _refuse_if_unreached(judged: pl.DataFrame) -> None:
-    # rows scored by rule alone ask nobody, and rows that nobody need answer for have another reason
-    asked = judged.filter((pl.col("reason").is_null() & (pl.col("judge") != "rule")) | pl.col("reason").is_in(UNANSWERED))
-    if asked.height and asked["reason"].is_in(UNANSWERED).all():
+    # rows scored by rule alone ask nobody; a refusal is an answer
+    reason, unreached = pl.col("reason").fill_null(""), pl.col("reason").fill_null("").is_in(UNANSWERED)
+    graded = (reason == "") & (pl.col("judge") != "rule")
+    answered = judged.filter(graded | (reason.str.starts_with("judge_") & ~unreached)).height
+    unanswered = judged.filter(unreached).height
+    if unanswered and not answered:
         raise TransientError(
-            f"the endpoint answered for none of {asked.height} rows; see that STEF_BASE_URL is up and run the day again"
+            f"the endpoint answered for none of {unanswered} rows; see that STEF_BASE_URL is up and run the day again"
         )

@@ -17,6 +17,7 @@ from flows import cli
 from stef_core.frames import AGENT_DAILY, QUERY_SCORES
 from tasks.warehouse import connect
 from tests.logs import DAY, NOON, table, write
+from tests.openai_server import REFUSAL, Reply, answer, serving
 
 pytestmark = pytest.mark.usefixtures("prefect_server")
 NEXT = DAY + dt.timedelta(days=1)
@@ -320,6 +321,51 @@ def test_endpoint_that_does_not_answer_exits_3_and_publishes_nothing(house: Hous
 
     assert message == "the endpoint answered for none of 2 rows; see that STEF_BASE_URL is up and run the day again"
     assert house.read("query_scores").is_empty()
+
+
+def model_answer(body: dict[str, Any], _: int = 0) -> Reply:
+    """What a model that finds everything right would say."""
+    if body["response_format"]["json_schema"]["name"] == "verdict":
+        return answer({"reasons": ["as asked"], "grade": "correct", "confidence": 0.9})
+    return answer({"question": {"projections": [], "aggregations": [], "filters": [], "group_by": []}})
+
+
+def test_a_model_judges_a_day_and_a_second_run_pays_for_nothing(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
+    write(house.logs, day_of(generated_sql=[f"SELECT {i} FROM orders" for i in range(ROWS - 1)] + [None]))
+    with serving(model_answer) as server:
+        monkeypatch.setenv("STEF_BASE_URL", server.base_url)
+        code, out, err = house.score("--judge", "openai", "--model", "m")
+        asked = server.requests
+
+        again, _, _ = house.score("--judge", "openai", "--model", "m")
+
+        asked_again = server.requests - asked
+    assert (code, again, asked_again) == (0, 0, 0), (out, err)
+    first, second = house.read("scoring_runs").sort("started_at").to_dicts()
+    assert (first["judge"], first["model"], first["llm_calls"]) == ("openai", "m", asked)
+    assert first["tokens_in"] == 100 * asked
+    assert first["prompt_version"]
+    assert (second["llm_calls"], second["tokens_in"], second["cache_hits"] > 0) == (0, 0, True)
+    scores = house.read("query_scores")
+    assert scores.filter(pl.col("generated_sql").is_null())["phi"].to_list() == [0.0]
+    assert scores.filter(pl.col("generated_sql").is_not_null()).select("verdict", "judge").unique().rows() == [
+        ("correct", "openai")
+    ]
+
+
+def test_model_that_refuses_leaves_rows_unscored_rather_than_wrong(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse_verdicts(body: dict[str, Any], seen: int = 0) -> Reply:
+        return REFUSAL if body["response_format"]["json_schema"]["name"] == "verdict" else model_answer(body, seen)
+
+    write(house.logs, day_of(5))
+    with serving(refuse_verdicts) as server:
+        monkeypatch.setenv("STEF_BASE_URL", server.base_url)
+        message = house.refused("--judge", "openai", "--model", "m", code=1)
+
+    (run,) = house.read("scoring_runs").to_dicts()
+    staged = house.staged(run["run_id"])
+    assert "coverage of agent clerk on 2026-03-02 is 0, required at least 0.95" in message
+    assert staged.select("status", "reason", "phi").unique().rows() == [("unscored", "judge_refused", None)]
 
 
 def test_judge_without_a_model_is_told_before_anything_is_written(house: House) -> None:
