@@ -71,9 +71,6 @@ def run(arguments: list[str]) -> int:
     except KeyboardInterrupt:
         _complain("interrupted; nothing was half-written, run the command again to go on")
         return INTERRUPTED
-    except BrokenPipeError:  # the reader of a pipe, such as head, has seen enough
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return DONE
     except Exception as error:  # noqa: BLE001  # the top: whatever comes here is told in one line
         return _told(error)
     return DONE
@@ -192,7 +189,11 @@ def explain(
         raise _bad_input("explain takes either --question and --sql, or --file")
     settings = load_settings({"rules": rules, "judge": judge, "model": model})
     if file is not None:
-        raise typer.Exit(_explain_file(file, output, settings, application))
+        try:
+            raise typer.Exit(_explain_file(file, output, settings, application))
+        except BrokenPipeError as stopped:  # the reader of a pipe, such as head, has seen enough
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            raise typer.Exit(DONE) from stopped
     if question is None or sql is None:
         raise _bad_input("explain takes --question and --sql together")
     raise typer.Exit(_explain_one(question, enriched, sql, dialect, settings, application, as_json=as_json))

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import io
 import json
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +13,7 @@ import pytest
 
 from flows import cli
 
+ROOT = Path(__file__).parents[2]
 LINE = {
     "query_id": "a",
     "agent_id": "clerk",
@@ -187,6 +190,21 @@ def test_text_that_has_no_utf8_still_gives_valid_json(folder: Path, capsys: pyte
     assert [line["query_id"] for line in found] == ["\ud800", "ü"]
 
 
+def test_reader_of_a_pipe_that_has_seen_enough_is_no_error(folder: Path) -> None:
+    file = lines_file(folder / "in.jsonl", *(LINE | {"query_id": f"q{i}"} for i in range(400)))
+    program = "from flows import cli; import sys; sys.exit(cli.run(['explain', '--file', sys.argv[1]]))"
+    arguments = [sys.executable, "-c", program, str(file)]
+    with subprocess.Popen(arguments, stdout=subprocess.PIPE, stderr=subprocess.PIPE, cwd=ROOT) as running:
+        assert running.stdout is not None
+        assert running.stderr is not None
+        running.stdout.readline()
+        running.stdout.close()
+
+        told = running.stderr.read()
+
+    assert (running.returncode, told) == (0, b"")
+
+
 def test_rules_check_tells_every_fault_of_every_file(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (folder / "good.json").write_text('{"app_id": "shop", "version": "3"}')
     (folder / "twin.json").write_text('{"app_id": "shop"}')
@@ -212,7 +230,7 @@ def test_rules_check_is_content_with_good_files(folder: Path, capsys: pytest.Cap
 
 
 def test_rules_schema_is_the_one_published(capsys: pytest.CaptureFixture[str]) -> None:
-    published = Path(__file__).parents[2] / "rules" / "rules.schema.json"
+    published = ROOT / "rules" / "rules.schema.json"
 
     assert cli.run(["rules", "schema"]) == 0
     assert json.loads(capsys.readouterr().out) == json.loads(published.read_text(encoding="utf-8"))
