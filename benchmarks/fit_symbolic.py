@@ -13,149 +13,23 @@ import datetime as dt
 import json
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from scipy.optimize import minimize
 from sklearn.metrics import roc_auc_score
 
-from benchmarks.labelled import SHARED, Labelled, labelled_rows, spider_rows
-from stef_core.catalogue import catalogue_of, mine
-from stef_core.evaluate import examine, read_many
-from stef_core.extract.question_offline import OfflineReader
-from stef_core.judge.model import finding_features, support_features
-from stef_core.rules import DEFAULT_RULES
+from benchmarks.labelled import SHARED, labelled_rows, spider_rows
+from stef_core.catalogue import witness_of
+from stef_core.judge.fitting import Fit, Row, cross_validate, featurise, fit
 
 OUT = Path(__file__).resolve().parents[1] / "stef_core" / "judge" / "symbolic_v1.json"
+QUESTIONS = OUT.with_suffix(".questions")  # hashes of the questions that the fit saw: figures on them are in-sample
 SOURCES = frozenset({"nl2sql_bugs", "nl2sql360_spider", "defog_sqlite_executed", "defog_postgres_executed"})
 DATA = "NL2SQL-BUGS, NL2SQL360 and Spider agents, defog: expert or execution labels, grouped by database and question"
 SPIDER_SHARE = 6  # one spider row in six is enough for a fit
-FOLDS = 5
-RIDGE = 3.0  # pull of the prior, in rows
+TOTALS = {"bugs": 1000.0, "spider": 2000.0, "other": 100.0}  # what each corpus weighs in sum, in rows, so that none rules
 GRADES = ((0.66, "correct"), (0.52, "likely_correct"), (0.3, "potentially_incorrect"), (0.0, "incorrect"))
-
-
-@dataclass(slots=True, kw_only=True)
-class Row:
-    """One labelled row as features."""
-
-    item: Labelled
-    against: dict[str, tuple[float, float]]
-    support: dict[str, float]
-    agents: tuple[str, ...] = ()
-
-
-def featurise(
-    items: Sequence[Labelled], agents: Sequence[tuple[str, ...]] | None = None, *, catalogue: bool = True
-) -> list[Row]:
-    """Features of every row that reaches a judge.
-
-    Args:
-        items: Labelled answers.
-        agents: The agents that gave each, where known.
-        catalogue: Also hold each row against what the other rows of its database show.
-    """
-    read = read_many([i.record for i in items], [DEFAULT_RULES] * len(items), OfflineReader())
-    log = catalogue_of(mine(((r.record, r.reading.sql) for r in read), dt.date(2026, 1, 1))) if catalogue else None
-    rows = []
-    for index, (item, row) in enumerate(zip(items, read, strict=True)):
-        e = examine(row, DEFAULT_RULES, log)
-        if e.evidence is not None:
-            rows.append(
-                Row(
-                    item=item,
-                    against=finding_features(e.evidence.findings),
-                    support=support_features(e.evidence.alignment.support),
-                    agents=agents[index] if agents else (),
-                )
-            )
-    return rows
-
-
-@dataclass(slots=True, kw_only=True)
-class Fit:
-    """A fitted sum of log-odds."""
-
-    names: list[str]
-    kinds: list[str]  # against | support
-    coefficients: np.ndarray[Any, Any]
-    intercept: float
-
-    def predict(self, rows: Sequence[Row]) -> np.ndarray[Any, Any]:
-        """Probability that each row is right."""
-        x, _ = matrix(rows, self.names, self.kinds)
-        known = set(self.names)
-        z = x @ self.coefficients + self.intercept
-        for i, row in enumerate(rows):
-            z[i] += sum(prior * s for name, (s, prior) in row.against.items() if name not in known)
-        return np.asarray(1 / (1 + np.exp(-z)))
-
-
-def matrix(rows: Sequence[Row], names: list[str], kinds: list[str]) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
-    """Feature matrix and labels."""
-    index = {(k, n): j for j, (k, n) in enumerate(zip(kinds, names, strict=True))}
-    x = np.zeros((len(rows), len(names)))
-    for i, row in enumerate(rows):
-        for name, (strength, _) in row.against.items():
-            if (j := index.get(("against", name))) is not None:
-                x[i, j] = strength
-        for name, value in row.support.items():
-            if (j := index.get(("support", name))) is not None:
-                x[i, j] = value
-    return x, np.array([r.item.right for r in rows], dtype=float)
-
-
-def fit(rows: Sequence[Row], *, min_count: int = 3) -> Fit:
-    """Penalised logistic regression with forced signs; rows of a corpus weigh alike in sum, so that none rules."""
-    counts: dict[str, int] = {}
-    priors: dict[str, float] = {}
-    supports: dict[str, int] = {}
-    for row in rows:
-        for name, (_, prior) in row.against.items():
-            counts[name] = counts.get(name, 0) + 1
-            priors[name] = prior
-        for name in row.support:
-            supports[name] = supports.get(name, 0) + 1
-    against = sorted(n for n, c in counts.items() if c >= min_count)
-    support = sorted(n for n, c in supports.items() if c >= 20)
-    names, kinds = against + support, ["against"] * len(against) + ["support"] * len(support)
-    x, y = matrix(rows, names, kinds)
-    corpora = np.array([r.item.corpus for r in rows])
-    # an answer that many agents gave stands often in a log
-    weight = np.array([float(max(1, len(r.agents))) for r in rows])
-    for corpus in set(corpora):
-        mask = corpora == corpus
-        weight[mask] *= {"bugs": 1000.0, "spider": 2000.0}.get(corpus, 100.0) / weight[mask].sum()
-    prior = np.array([priors[n] for n in against] + [0.1] * len(support))
-
-    def loss(theta: np.ndarray[Any, Any]) -> tuple[float, np.ndarray[Any, Any]]:
-        z = x @ theta[:-1] + theta[-1]
-        p = 1 / (1 + np.exp(-z))
-        value = float(-(weight * (y * np.log(p + 1e-12) + (1 - y) * np.log(1 - p + 1e-12))).sum())
-        value += RIDGE / 2 * float(((theta[:-1] - prior) ** 2).sum())
-        gradient = np.append(x.T @ (weight * (p - y)) + RIDGE * (theta[:-1] - prior), (weight * (p - y)).sum())
-        return value, gradient
-
-    bounds = [(-4.0, 0.0)] * len(against) + [(0.0, 1.5)] * len(support) + [(-3.0, 3.0)]
-    result = minimize(loss, np.append(prior, 1.0), jac=True, bounds=bounds, method="L-BFGS-B")
-    return Fit(names=names, kinds=kinds, coefficients=result.x[:-1], intercept=float(result.x[-1]))
-
-
-def cross_validate(rows: Sequence[Row], *, seed: int = 7) -> np.ndarray[Any, Any]:
-    """Probability of every row from a fit that saw neither its database nor its question."""
-    databases = sorted({r.item.database for r in rows})
-    order = np.random.default_rng(seed).permutation(len(databases))
-    fold_of = {databases[d]: i % FOLDS for i, d in enumerate(order)}
-    folds = np.array([fold_of[r.item.database] for r in rows])
-    out = np.zeros(len(rows))
-    for k in range(FOLDS):
-        held = [r for r, f in zip(rows, folds, strict=True) if f == k]
-        questions = {r.item.question for r in held}
-        model = fit([r for r, f in zip(rows, folds, strict=True) if f != k and r.item.question not in questions])
-        out[folds == k] = model.predict(held)
-    return out
 
 
 def figures(rows: Sequence[Row], p: np.ndarray[Any, Any]) -> dict[str, float]:
@@ -211,13 +85,13 @@ def main() -> int:
     labelled = list(labelled_rows(sources=SOURCES))
     spider = [pair for i, pair in enumerate(spider_rows()) if i % SPIDER_SHARE == 0]
     rows = featurise(labelled) + featurise([s for s, _ in spider], [a for _, a in spider])
-    p = cross_validate(rows)
+    p = cross_validate(rows, totals=TOTALS)
     report: dict[str, dict[str, float]] = {}
     for corpus in ("bugs", "spider", "other"):
         mask = [r.item.corpus == corpus for r in rows]
         report[corpus] = figures([r for r, m in zip(rows, mask, strict=True) if m], p[np.array(mask)])
         print(corpus, report[corpus])
-    model = fit(rows)
+    model = fit(rows, totals=TOTALS)
     if args.kinds:
         print_kinds(rows, model)
     if args.write:
@@ -248,7 +122,9 @@ def main() -> int:
             + "\n",
             encoding="utf-8",
         )
-        print("written", OUT.name)
+        questions = sorted({witness_of(r.item.record.user_question) for r in rows})
+        QUESTIONS.write_text("\n".join(questions) + "\n", encoding="ascii")
+        print("written", OUT.name, QUESTIONS.name)
     return 0
 
 
