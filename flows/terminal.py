@@ -5,23 +5,40 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import polars as pl
+from rich.cells import cell_len
 from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
 from rich.padding import Padding
 from rich.panel import Panel
 from rich.rule import Rule
 from rich.syntax import Syntax
-from rich.table import Table
+from rich.table import Column, Table
 from rich.text import Text
 
 from stef_core.records import Evaluation, Finding, OrderKey, QueryRecord, QuestionSpec, Score, SqlSpec
 from stef_core.wording import aggregation_text, column_text, condition_text, plain_text
 
+
+class _Layout(NamedTuple):
+    marks: int  # days marked at most; 0 leaves the column out
+    bands: bool
+    median: bool
+
+
 BANDS = (("excellent", "█", "green"), ("good", "▓", "cyan"), ("marginal", "▒", "yellow"), ("poor", "░", "red"))
 BAND_STYLE = {name: style for name, _, style in BANDS}
 BAR_CELLS = 12
+NAME_CELLS = 24  # a name up to this wide is never folded at 100 columns
+MARKED_DAYS = 14  # days that the table of agents marks at most
+# what gives way, in this order, where names leave too little room
+AGENT_LAYOUTS: tuple[_Layout, ...] = (
+    *(_Layout(days, bands=True, median=True) for days in range(MARKED_DAYS, 4, -1)),
+    _Layout(0, bands=True, median=True),
+    _Layout(0, bands=False, median=True),
+    _Layout(0, bands=False, median=False),
+)
 SPARKS = "▁▂▃▄▅▆▇█"
 SIDE_BY_SIDE = 90  # columns; below it question and SQL are stacked
 SEVERITY = {"critical": ("‼", "bold red"), "major": ("!", "red"), "minor": ("·", "yellow"), "info": ("i", "dim")}
@@ -29,7 +46,7 @@ OUTCOME = {"published": ("✓", "green"), "gate_failed": ("✗", "red"), "failed
 GRADE_STYLE = {"correct": "green", "likely_correct": "cyan", "potentially_incorrect": "yellow", "incorrect": "red"}
 
 
-def agent_table(agent_daily: pl.DataFrame) -> Table:
+def agent_table(agent_daily: pl.DataFrame) -> RenderableType:
     """Each version of each agent over the period of the frame.
 
     Args:
@@ -37,39 +54,12 @@ def agent_table(agent_daily: pl.DataFrame) -> Table:
 
     Returns:
         Rows, coverage and mean Φ of the whole period; median and P90 of the last day, as they cannot be averaged over days;
-        the share of each band; one mark a day, 0-100.
+        the share of each band; one mark a day, 0-100, of the last days. Where there is no room, marks, bands and median give
+        way before a name of up to `NAME_CELLS` is folded.
     """
-    table = Table(title="Agents", title_justify="left", caption_justify="left", header_style="bold", title_style="bold")
-    table.add_column("Agent", overflow="fold")
-    table.add_column("Version", overflow="fold")
-    for name in ("Rows", "Coverage", "Mean Φ", "Median", "P90"):
-        table.add_column(name, justify="right", no_wrap=True)
-    table.add_column("Bands", no_wrap=True)
-    table.add_column("By day", no_wrap=True)
     whole = agent_daily.filter(pl.col("app_id") == "*").sort("dt")
     groups = whole.partition_by("agent_id", "agent_version", maintain_order=True)
-    for days in sorted(groups, key=lambda g: (g["agent_id"][0], g["dt"][0])):
-        rows, scored = int(days["rows"].sum()), int(days["scored"].sum())
-        judged = days.filter(pl.col("scored") > 0)
-        last = judged.tail(1).to_dicts()[0] if judged.height else {}
-        mean = float((judged["mean_phi"] * judged["scored"]).sum()) / scored if scored else None
-        table.add_row(
-            _text(days["agent_id"][0]),
-            _text(days["agent_version"][0] or "–"),
-            f"{rows:,}",
-            _percent(scored / rows if rows else None),
-            _number(mean),
-            _number(last.get("median_phi")),
-            _number(last.get("p90_phi")),
-            _band_bar(judged),
-            sparkline(days["mean_phi"].to_list()),
-        )
-    legend = Text("Bands ", style="dim")
-    for name, glyph, style in BANDS:
-        legend.append(f"{glyph} {name}  ", style=style)
-    legend.append("· median and P90 are of the last day", style="dim")
-    table.caption = legend if groups else Text("No day has been scored yet.", style="dim")
-    return table
+    return _Agents(tuple(sorted(groups, key=lambda g: (g["agent_id"][0], g["dt"][0]))))
 
 
 def alerts_table(alerts: pl.DataFrame) -> RenderableType:
@@ -189,6 +179,73 @@ class _Sides:
         grid.add_column(ratio=3)
         grid.add_row(*panels)
         yield grid
+
+
+@dataclass(frozen=True, slots=True)
+class _Agents:
+    """The table of agents, in the fullest layout that leaves names whole."""
+
+    groups: tuple[pl.DataFrame, ...]  # the days of one version of one agent each, in order
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        if not self.groups:
+            yield Text("Agents", style="bold")
+            yield Text("No day has been scored yet.", style="dim")
+            return
+        for layout in AGENT_LAYOUTS:
+            table = self.table(*layout)
+            if self.width(table) <= options.max_width:
+                break
+        yield table
+
+    def table(self, marks: int, bands: bool, median: bool) -> Table:
+        table = Table(title="Agents", title_justify="left", caption_justify="left", header_style="bold", title_style="bold")
+        table.add_column("Agent", overflow="fold")
+        table.add_column("Version", overflow="fold")
+        for name in ("Rows", "Coverage", "Mean Φ", *(["Median"] if median else []), "P90"):
+            table.add_column(name, justify="right", no_wrap=True)
+        if bands:
+            table.add_column("Bands", no_wrap=True)
+        if marks:
+            table.add_column("By day", no_wrap=True)
+        for days in self.groups:
+            rows, scored = int(days["rows"].sum()), int(days["scored"].sum())
+            judged = days.filter(pl.col("scored") > 0)
+            last = judged.tail(1).to_dicts()[0] if judged.height else {}
+            mean = float((judged["mean_phi"] * judged["scored"]).sum()) / scored if scored else None
+            table.add_row(
+                _text(days["agent_id"][0]),
+                _text(days["agent_version"][0] or "–"),
+                f"{rows:,}",
+                _percent(scored / rows if rows else None),
+                _number(mean),
+                *([_number(last.get("median_phi"))] if median else []),
+                _number(last.get("p90_phi")),
+                *([_band_bar(judged)] if bands else []),
+                *([sparkline(days["mean_phi"].tail(marks).to_list())] if marks else []),
+            )
+        table.caption = self.legend(marks, bands, median)
+        return table
+
+    def legend(self, marks: int, bands: bool, median: bool) -> Text:
+        notes = ["median and P90 are of the last day" if median else "P90 is of the last day"]
+        if marks and any(days.height > marks for days in self.groups):
+            notes.append(f"marks are of the last {marks} days")
+        text = Text()
+        if bands:
+            text.append("Bands ", style="dim")
+            for name, glyph, style in BANDS:
+                text.append(f"{glyph} {name}  ", style=style)
+        return text.append("".join(f"· {note} " for note in notes).rstrip(), style="dim")
+
+    def width(self, table: Table) -> int:
+        """Columns of the terminal that the table takes with every name of up to `NAME_CELLS` in one line."""
+        return sum(self._cells(column) + 3 for column in table.columns) + 1  # a border and two blanks each
+
+    @staticmethod
+    def _cells(column: Column) -> int:
+        widest = max(cell_len(str(cell)) for cell in (column.header, *column.cells))
+        return widest if column.no_wrap else min(widest, NAME_CELLS)
 
 
 def _headline(record: QueryRecord, evaluation: Evaluation) -> Text:

@@ -97,6 +97,46 @@ def test_agent_figures_of_a_period_weigh_days_by_their_scored_rows() -> None:
     assert "▇▅" in row
 
 
+@pytest.mark.parametrize("days", [1, 7, 14, 21, 31])
+@pytest.mark.parametrize("agent", ["bot", "sales-bot", "customer-service-copilot"])
+@pytest.mark.parametrize("version", ["v6", "2026-11-22", "2026-11-22-release-0.1.7"])
+@pytest.mark.parametrize("rows", [40, 400_000])
+def test_names_and_versions_of_24_letters_stand_whole_in_100_columns(days: int, agent: str, version: str, rows: int) -> None:
+    frame = frame_of(
+        [daily(day, agent=agent, version=version, rows=rows, scored=rows) for day in range(1, days + 1)], AGENT_DAILY
+    )
+
+    lines = shown(agent_table(frame), 100).splitlines()
+
+    (row,) = [line for line in lines if line.startswith("│")]
+    assert [cell.strip() for cell in row.split("│")[1:3]] == [agent, version]
+    assert f"{rows * days:,}" in row
+    assert "80.0" in row
+    assert max(map(len, lines)) <= 100
+
+
+def test_marks_are_of_the_last_14_days_and_the_table_says_so() -> None:
+    values = [0.0] * 7 + [100.0] * 14
+
+    text = shown(agent_table(frame_of([daily(1 + n, agent="bot", mean_phi=v) for n, v in enumerate(values)], AGENT_DAILY)))
+
+    assert "█" * 14 in text
+    assert "▁" not in text
+    assert "marks are of the last 14 days" in " ".join(text.split())
+    assert "marks are of" not in shown(agent_table(frame_of([daily(2)], AGENT_DAILY)))
+
+
+def test_a_name_longer_than_that_is_folded_and_loses_no_letter() -> None:
+    agent = "abcdefghijklmnopqrstuvwxyz0123456789" * 2
+
+    lines = shown(agent_table(frame_of([daily(2, agent=agent)], AGENT_DAILY)), 100).splitlines()
+
+    cells = [line.split("│")[1].strip() for line in lines if line.startswith("│")]
+    assert "".join(cells) == agent
+    assert max(map(len, cells)) >= 24
+    assert max(map(len, lines)) <= 100
+
+
 def test_versions_of_an_agent_stand_in_order_of_time_and_single_applications_stay_out() -> None:
     days = [daily(6, version="v1"), daily(2, version="v9"), daily(2, version="v9", app_id="shop", mean_phi=1.0)]
 
