@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from stef_core.align_filters import align_filters
 from stef_core.catalogue import Witness
 from stef_core.findings import CODES, finding
-from stef_core.lexicon import column_similarity, identifier_words, same_value, word_similarity, words
+from stef_core.lexicon import attribute_of, column_similarity, identifier_words, same_value, word_similarity, words
 from stef_core.records import (
     Aggregation,
     Alignment,
@@ -57,6 +57,7 @@ class Comparison:
     sql: SqlSpec
     rules: Rules
     witness: Witness | None = None
+    benign: tuple[Condition, ...] = ()
     findings: list[Finding] = field(default_factory=list)
     support: dict[str, float] = field(default_factory=dict)
 
@@ -130,6 +131,7 @@ def align(record: QueryRecord, reading: Reading, rules: Rules, witness: Witness 
         sql=reading.sql,
         rules=rules,
         witness=witness,
+        benign=tuple(filters.benign),
         findings=list(filters.findings),
         support=dict(filters.support),
     )
@@ -812,6 +814,100 @@ def compare_joins(c: Comparison) -> None:
         c.note("wrong_join", "A sum or average over three joined tables may count rows twice.", kind="fan_out", strength=0.5)
 
 
+def compare_types(c: Comparison) -> None:
+    """Values and columns of different kinds held against each other, and ids where names were asked for."""
+    sql = c.sql
+    for f in _leaves(sql.filters):
+        name = base_name(f.column) if isinstance(f.column, str) else None
+        values = f.value if isinstance(f.value, tuple) else (f.value,)
+        if name is None or f.agg or f.window:
+            continue
+        if _names_date(name) and any(_bare_year(v) for v in values) and f.op in ("=", "in", "!=", "<", "<=", ">", ">="):
+            c.note(
+                "wrong_filter_value",
+                f"{name} is a date and is compared with the bare year {values[0]}.",
+                sql_part=condition_text(f),
+                kind="date_against_year",
+                severity="major",
+            )
+        other = next((v for v in values if isinstance(v, str) and _of_other_kind(v, name)), None)
+        if other is not None:
+            c.note(
+                "wrong_filter_column",
+                f"'{other}' is a {attribute_of(other)[0]}; the SQL looks for it in {name}.",
+                sql_part=condition_text(f),
+                kind="value_of_other_kind",
+                severity="major",
+            )
+    for edge in dict.fromkeys(sql.joins):
+        if edge.left_column == edge.right_column == "id" and edge.left_table != edge.right_table:
+            c.note(
+                "wrong_join",
+                f"{edge.left_table} and {edge.right_table} are tied by the ids of two different things.",
+                sql_part=f"{edge.left_table}.id = {edge.right_table}.id",
+                kind="join_id_id",
+                severity="major",
+            )
+    for expression in sql.expressions:
+        match = re.search(r"\b([a-z_][\w]*) - \1\b", expression)
+        if match:
+            c.note(
+                "extra_transformation",
+                f"{match[0]} is always 0.",
+                sql_part=match[0],
+                kind="self_difference",
+                severity="critical",
+            )
+    _ids_for_names(c)
+    counted = [a for a in sql.aggregations if a.func == "count" and not a.distinct and a.column != "*"]
+    if counted and len(set(sql.tables)) >= 2 and not sql.group_by:
+        held = {f.table for f in _leaves(sql.filters) if f.table}
+        if any(a.table and held - {a.table} for a in counted):
+            c.note(
+                "missing_distinct",
+                "Rows of a joined table decide what is counted; one thing may be counted more than once.",
+                kind="count_over_join",
+                severity="minor",
+            )
+
+
+def _names_date(name: str) -> bool:
+    parts = set(identifier_words(name))
+    return bool(parts & {"date", "dob", "birthday", "birthdate", "timestamp", "datetime"}) or name.endswith(("_at", "date"))
+
+
+def _bare_year(value: object) -> bool:
+    text = str(value) if isinstance(value, int | str) and not isinstance(value, bool) else ""
+    return bool(re.fullmatch(r"1[89]\d\d|20\d\d", text))
+
+
+_KINDS = frozenset("country city continent state language color colour gender sex nationality weekday month".split())
+
+
+def _of_other_kind(value: str, name: str) -> bool:
+    """A value of one well-known kind in a column that names another one: a continent in ``country``."""
+    kinds = set(attribute_of(value)) & _KINDS
+    have = set(identifier_words(name)) & _KINDS
+    return bool(kinds and have) and not any(word_similarity(k, h) >= 0.85 for k in kinds for h in have)
+
+
+def _ids_for_names(c: Comparison) -> None:
+    """``gender_id`` is output where the gender was asked for."""
+    if {"id", "identifier", "code", "key", "number", "uuid"} & c.question.mentions.lemmas or not c.question.projections:
+        return
+    for output in c.sql.projections:
+        parts = identifier_words(base_name(output) or "")
+        if len(parts) >= 2 and parts[-1] == "id":
+            stem = "_".join(parts[:-1])
+            if any(c.similar(p, stem) >= 0.8 for p in c.question.projections) and len(c.sql.expressions) == 1:
+                c.note(
+                    "wrong_output",
+                    f"The {stem.replace('_', ' ')} is asked for; its id is output.",
+                    sql_part=column_text(output),
+                    kind="id_for_name",
+                )
+
+
 def compare_ratio(c: Comparison) -> None:
     """A share, percentage or rate needs a division (or a column that holds it)."""
     hints = (*c.question.hints, *(c.enriched.hints if c.enriched else ()))
@@ -831,45 +927,129 @@ def compare_ratio(c: Comparison) -> None:
 
 
 def compare_literals(c: Comparison) -> None:
-    """Numbers, dates and quoted words of the question that are nowhere in the SQL, and hints whose column is not used."""
+    """Numbers, dates and quoted words of the question that are nowhere in the SQL, literals of the SQL that nobody named, and
+    columns that the reformulation names and the SQL does not use.
+    """
     sql, question = c.sql, c.question
-    if any(f.code in ("missing_filter", "wrong_filter_value", "wrong_limit", "missing_limit") for f in c.findings):
-        flagged = True
-    else:
-        flagged = False
-    texts = " ".join(sql.literals).casefold()
-    have = {float(m) for m in re.findall(r"\d+(?:\.\d+)?", texts)} | {float(n) for n, _ in sql.inner_limits}
-    have |= {float(v) for v in (sql.limit, sql.offset) if v is not None}
-    have |= {h + 1 for h in have} | {h - 1 for h in have}
+    texts = " ".join((*sql.literals, *sql.expressions)).casefold()
     inside = " ".join((*sql.expressions, *(n for _, n in sql.columns), *sql.tables)).casefold()
-    for number in question.mentions.numbers:
-        if number in have or _whole(number) in texts or _whole(number) in inside or number in (1.0, 2.0, 100.0) or flagged:
-            continue
-        c.note(
-            "missing_filter",
-            f"{_whole(number)} stands in the question and nowhere in the SQL.",
-            kind="number_absent",
-            strength=0.8,
-        )
-    for date in question.mentions.dates:
-        year = date[:4]
-        if year not in texts and year not in inside and not flagged and not any(str(int(year) + d) in texts for d in (-1, 1)):
-            c.note("missing_filter", f"{date} stands in the question and nowhere in the SQL.", kind="date_absent", strength=0.8)
+    flagged = any(f.code in ("missing_filter", "wrong_filter_value", "wrong_limit", "missing_limit") for f in c.findings)
+    _numbers_absent(c, texts, inside)
     for quoted in question.mentions.quoted:
         core = " ".join(quoted.casefold().split())
-        if core and core not in texts and core not in inside and not flagged and not set(words(core)) <= _words_of(texts):
+        if core and core not in texts and core not in inside and not set(words(core)) <= _words_of(texts):
             c.note(
                 "missing_filter",
                 f"'{quoted}' stands in the question and nowhere in the SQL.",
                 kind="quoted_absent",
-                strength=0.8,
+                strength=0.4 if flagged else 0.8,
+                severity="major",
             )
     _compare_names(c, texts, inside, flagged)
-    columns = {name for _, name in sql.columns} | set(re.findall(r"[a-z_][a-z0-9_]*", inside))
-    for hint in (*question.hints, *(c.enriched.hints if c.enriched else ())):
-        if not hint.relevant or not hint.column:
+    _literals_unnamed(c)
+    _hint_columns(c, inside)
+    _compare_case(c)
+
+
+def _numbers_absent(c: Comparison, texts: str, inside: str) -> None:
+    """Numbers and dates of the question that stand nowhere in the SQL in any form."""
+    sql, question = c.sql, c.question
+    have = {float(m) for m in re.findall(r"\d+(?:\.\d+)?", texts)} | {float(n) for n, _ in sql.inner_limits}
+    have |= {float(v) for v in (sql.limit, sql.offset) if v is not None}
+    have |= {h + 1 for h in have} | {h - 1 for h in have}
+    explained = " ".join(h.text for h in _relevant_hints(c) if h.column and h.op is None)
+    dates = question.mentions.dates
+    for number in question.mentions.numbers:
+        text = _whole(number)
+        if number in have or text in texts or text in inside or text in explained or number in (1.0, 2.0, 100.0):
             continue
-        if any(column_similarity(hint.column, name) >= 0.85 for name in columns):
+        if any(text in d.split("-") or text.zfill(2) in d.split("-") for d in dates) or number / 100 in have:
+            continue
+        c.note(
+            "missing_filter", f"{text} stands in the question and nowhere in the SQL.", kind="number_absent", severity="major"
+        )
+    for date in dates:
+        year = date[:4]
+        if year in texts or year in inside or year in explained:
+            continue
+        if not any(str(int(year) + d) in texts for d in (-1, 1)):
+            c.note(
+                "missing_filter", f"{date} stands in the question and nowhere in the SQL.", kind="date_absent", severity="major"
+            )
+
+
+def _literals_unnamed(c: Comparison) -> None:
+    """Literals that neither the question nor the reformulation names, wherever they stand in the SQL."""
+    if c.question.language != "en":
+        return
+    raw = f"{c.record.user_question or ''} {c.record.enriched_question or ''}".casefold()
+    spoken = _plain(raw)
+    numbers = {n for spec in (c.question, c.enriched) if spec is not None for n in spec.mentions.numbers}
+    numbers |= {float(n) for n in re.findall(r"\d+(?:\.\d+)?", raw.replace(",", ""))}
+    named = {w for spec in (c.question, c.enriched) if spec is not None for w in spec.mentions.lemmas}
+    phrases = [p.casefold() for spec in (c.question, c.enriched) if spec is not None for p in spec.mentions.names]
+    benign = {raw.casefold() for f in _leaves(c.benign) for raw in f.raw}
+    days = {
+        part.lstrip("0")
+        for spec in (c.question, c.enriched)
+        if spec is not None
+        for d in spec.mentions.dates
+        for part in d.split("-")
+    }
+    mapped = {str(v).casefold() for values in c.rules.value_mappings.values() for v in values.values()}
+    for literal in dict.fromkeys(c.sql.literals):
+        text = " ".join(literal.casefold().split()).strip("%")
+        core = _plain(text)
+        if not core or text in benign or text in mapped or core in spoken or _FORMAT.match(text):
+            continue
+        if all(w in spoken for w in core.split()) or _dates_of(text):
+            continue
+        if re.fullmatch(r"-?\d+(\.\d+)?", text):
+            value = float(text)
+            if (
+                text.lstrip("0") in days
+                or value in (0.0, 1.0, -1.0, 100.0)
+                or {value, value + 1, value - 1, value / 100, value * 100} & numbers
+            ):
+                continue
+            kind = "number_unnamed"
+        else:
+            if set(words(text)) <= named or any(same_value(text, w) for w in (*named, *phrases)):
+                continue
+            if len(text) == 1 and any(w.startswith(text) for w in named):
+                continue
+            kind = "text_unnamed"
+        c.note(
+            "wrong_filter_value",
+            f"'{literal}' stands in the SQL; neither the question nor its reformulation names it.",
+            sql_part=literal,
+            kind=kind,
+            severity="major",
+        )
+
+
+_FORMAT = re.compile(r"^[%ymdhijws:\-/ .t]*$", re.IGNORECASE)
+
+
+def _plain(text: str) -> str:
+    return " ".join(re.findall(r"[^\W_]+(?:\.\d+)?", text.casefold()))
+
+
+def _dates_of(text: str) -> bool:
+    """Dates are compared as periods elsewhere."""
+    return bool(re.match(r"^\d{4}[-/]?\d{2}([-/]?\d{2})?\b", text)) or bool(
+        re.match(r"^[+-]?\d+ (day|month|year|week|hour)s?$", text)
+    )
+
+
+def _hint_columns(c: Comparison, inside: str) -> None:
+    """Columns that the reformulation names and the SQL does not use."""
+    columns = {name for _, name in c.sql.columns} | set(re.findall(r"[a-z_][a-z0-9_]*", inside))
+    squeezed = {n.replace("_", "") for n in columns}
+    for hint in _relevant_hints(c):
+        if not hint.column or hint.column in _NO_COLUMN:
+            continue
+        if any(column_similarity(hint.column, name) >= 0.85 for name in columns) or hint.column.replace("_", "") in squeezed:
             c.found("hint_column_found", 0.5)
         elif hint.op is None:
             c.note(
@@ -878,8 +1058,11 @@ def compare_literals(c: Comparison) -> None:
                 question_part=hint.text or hint.column,
                 kind="hint_column_absent",
                 strength=0.8,
+                severity="major",
             )
-    _compare_case(c)
+
+
+_NO_COLUMN = frozenset("year month day date count sum avg min max time name value number".split())
 
 
 def _compare_names(c: Comparison, texts: str, inside: str, flagged: bool) -> None:
@@ -986,9 +1169,28 @@ def compare_witness(c: Comparison) -> None:
 
 def _owners_seen(c: Comparison, witness: Witness, sql: SqlSpec) -> None:
     known = [t for t in sql.tables if witness.others("table", t) >= 1]
+    for table in dict.fromkeys(sql.tables):
+        if table not in known and witness.questions >= 12:
+            c.note(
+                "wrong_join",
+                f"No other answer of the log reads a table {table}.",
+                sql_part=table,
+                kind="log_table_unseen",
+                severity="minor",
+            )
     for table, column in dict.fromkeys(sql.columns):
         elsewhere = witness.others("name", column)
         if elsewhere < 2:
+            seen = witness.others("table", table) if table in sql.tables else 0
+            if elsewhere == 0 and seen >= 4 and column != "*":
+                c.note(
+                    "wrong_output" if column in {base_name(p) for p in sql.projections} else "wrong_filter_column",
+                    f"No other answer of the log reads a column {column}, though {seen} or more read {table}.",
+                    sql_part=f"{table}.{column}",
+                    kind="log_column_unseen",
+                    severity="minor",
+                    strength=min(1.0, seen / 12),
+                )
             continue
         owners = [table] if table in sql.tables else sql.tables if len(known) == len(sql.tables) else ()
         if not owners or any(witness.others("column", f"{t}.{column}") for t in owners):
@@ -1049,6 +1251,7 @@ STEPS: tuple[Callable[[Comparison], None], ...] = (
     compare_sets,
     compare_distinct,
     compare_joins,
+    compare_types,
     compare_ratio,
     compare_literals,
     compare_words,

@@ -54,6 +54,7 @@ class Witness:
     facts: Mapping[Fact, frozenset[str]]
     table_words: Mapping[str, frozenset[str]]
     own: str
+    questions: int = 0  # different questions behind all facts, as far as their witnesses were kept
 
     def others(self, kind: str, key: str) -> int:
         """How many other questions show a fact, at most `KEPT`."""
@@ -77,6 +78,7 @@ class AppCatalogue:
     facts: Mapping[Fact, frozenset[str]]
     table_words: Mapping[str, frozenset[str]] = field(default_factory=dict)
     fingerprint: str = ""
+    questions: int = 0
 
 
 class Catalogue:
@@ -94,7 +96,9 @@ class Catalogue:
         app = self._apps.get(record.app_id)
         if app is None:
             return None
-        return Witness(facts=app.facts, table_words=app.table_words, own=witness_of(record.user_question))
+        return Witness(
+            facts=app.facts, table_words=app.table_words, own=witness_of(record.user_question), questions=app.questions
+        )
 
     def fingerprint_of(self, app_id: str) -> str | None:
         """Hash of all that is known of an application; a score says which catalogue it saw."""
@@ -151,7 +155,8 @@ def catalogue_of(frame: pl.DataFrame) -> Catalogue:
 
 def _app_catalogue(facts: Mapping[Fact, frozenset[str]]) -> AppCatalogue:
     words = {key: frozenset(identifier_words(key)) for kind, key in facts if kind == "table"}
-    return AppCatalogue(facts=facts, table_words=words, fingerprint=_digest(_lines(facts)))
+    asked = frozenset().union(*facts.values()) if facts else frozenset()
+    return AppCatalogue(facts=facts, table_words=words, fingerprint=_digest(_lines(facts)), questions=len(asked))
 
 
 def _lines(facts: Mapping[Fact, frozenset[str]]) -> Iterator[str]:
