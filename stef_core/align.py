@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 
 from stef_core.align_filters import align_filters
-from stef_core.catalogue import Witness
+from stef_core.catalogue import Witness, compared_texts
 from stef_core.findings import CODES, finding
 from stef_core.lexicon import attribute_of, column_similarity, identifier_words, same_value, word_similarity, words
 from stef_core.records import (
@@ -666,6 +666,60 @@ def _key_text(key: OrderKey) -> str:
     return f"{key.agg}({name}) {key.dir}" if key.agg else f"{name} {key.dir}"
 
 
+def compare_hinted_extremes(c: Comparison) -> None:
+    """``MAX(cost)`` in the reformulation: the SQL orders by that column, or takes its maximum."""
+    sql = c.sql
+    keys = list(sql.order_by) or [k for _, order in sql.inner_limits for k in order]
+    keys += [k for w in sql.windows for k in w.order_by]
+    have = list(_all_aggregates(sql))
+    for hint in _relevant_hints(c):
+        if hint.agg is None or hint.column is None or "/" in (hint.expression or ""):
+            continue
+        fitting = [k for k in keys if c.similar(hint.column, k.column) >= 0.8]
+        if hint.agg in _EXTREMES:
+            computed = any(a.func == hint.agg and c.similar(hint.column, a.column) >= 0.8 for a in have)
+            if computed or any(k.dir == _EXTREMES[hint.agg] for k in fitting):
+                c.found("hint_extreme_found")
+            elif fitting and not set(identifier_words(hint.column)) & _INVERTED:
+                c.note(
+                    "wrong_order_direction",
+                    f"The reformulation means the {hint.agg}imum of {hint.column}; the SQL sorts from the other end.",
+                    question_part=hint.text,
+                    sql_part=_key_text(fitting[0]),
+                    kind="hint_extreme_direction",
+                )
+            elif not fitting:
+                c.note(
+                    "missing_aggregation",
+                    f"The reformulation means the {hint.agg}imum of {hint.column}; the SQL takes none.",
+                    question_part=hint.text,
+                    kind="hint_extreme_absent",
+                    severity="major",
+                )
+        elif hint.agg in ("sum", "avg", "count"):
+            if any(a.func == hint.agg for a in have):
+                c.found("hint_aggregate_found")
+            else:
+                c.note(
+                    "missing_aggregation",
+                    f"The reformulation computes {hint.agg}({hint.column}); the SQL does not.",
+                    question_part=hint.text,
+                    kind="hint_aggregate_absent",
+                    severity="major",
+                )
+    wanted = c.question.order_by[0] if c.question.order_by else None
+    if wanted is not None and wanted.column and wanted.certain and keys and not wanted.agg and not _relevant_hints(c):
+        fits = [c.similar(wanted.column, k.column) for k in keys]
+        if max(fits) < 0.3 and not any(k.agg for k in keys):
+            c.note(
+                "wrong_order_direction",
+                f"Rows are picked by {_key_text(keys[0])}; the question speaks of {column_text(wanted.column)}.",
+                sql_part=_key_text(keys[0]),
+                kind="order_column_other",
+                severity="minor",
+            )
+
+
 def compare_limit(c: Comparison) -> None:
     """The number of rows asked for against the number that can come out."""
     sql, question, rules = c.sql, c.question, c.rules
@@ -800,14 +854,17 @@ def compare_joins(c: Comparison) -> None:
         if any(e.kind not in ("inner",) for e in sql.joins if table in (e.left_table, e.right_table)):
             continue
         mentioned = set(identifier_words(table)) & c.question.mentions.lemmas
-        if mentioned and any(a.func == "count" for a in _all_aggregates(sql)):
+        counts = [a for a in _all_aggregates(sql) if a.func == "count"]
+        if mentioned and any(a.column == "*" for a in counts):
             continue  # its rows are what is counted
+        kind = "redundant_table" if not mentioned else "redundant_table_counted" if counts else "redundant_table_named"
         c.note(
             "wrong_join",
-            f"Table {table} is joined and nothing of it is used.",
+            f"Table {table} is joined and nothing of it is used but the key.",
             sql_part=table,
-            kind="redundant_table_named" if mentioned else "redundant_table",
+            kind=kind,
             strength=0.6 if mentioned else 1.0,
+            severity="major" if mentioned else None,
         )
     measured = [a for a in sql.aggregations if a.func in ("sum", "avg") and not a.distinct]
     if measured and len(uses) >= 3:
@@ -859,6 +916,11 @@ def compare_types(c: Comparison) -> None:
                 severity="critical",
             )
     _ids_for_names(c)
+    for a in sql.aggregations:
+        parts = identifier_words(base_name(a.column) or "")
+        if a.func in ("sum", "avg") and parts and parts[-1] in ("id", "uuid", "key"):
+            text = f"{a.func}({column_text(a.column)})"
+            c.note("wrong_aggregation", f"{text} adds up identifiers.", sql_part=text, kind="sum_of_id")
     counted = [a for a in sql.aggregations if a.func == "count" and not a.distinct and a.column != "*"]
     if counted and len(set(sql.tables)) >= 2 and not sql.group_by:
         held = {f.table for f in _leaves(sql.filters) if f.table}
@@ -1136,11 +1198,13 @@ def compare_words(c: Comparison) -> None:
     if content:
         covered = sum(1 for w in content if w in touched or any(word_similarity(w, t) >= 0.85 for t in touched))
         c.support["words_covered"] = covered / len(content)
+    raw = f"{c.record.user_question or ''} {c.record.enriched_question or ''}".casefold()
     keys = {(e.left_table, e.left_column) for e in sql.joins} | {(e.right_table, e.right_column) for e in sql.joins}
     used = {n for t, n in sql.columns if (t, n) not in keys}
     if used:
-        explained = sum(1 for n in used if _explained_by(n, named))
+        explained = sum(1 for n in used if _explained_by(n, named) or n in raw)
         c.support["columns_explained"] = explained / len(used)
+    _unexplained(c, named, raw, keys)
 
 
 def compare_witness(c: Comparison) -> None:
@@ -1150,6 +1214,8 @@ def compare_witness(c: Comparison) -> None:
     for part in (c.sql, *c.sql.branches):
         _owners_seen(c, c.witness, part)
         _joins_seen(c, c.witness, part)
+    _values_seen(c, c.witness)
+    _better_columns(c, c.witness)
     touched = {w for name in (*c.sql.tables, *(n for _, n in c.sql.columns)) for w in identifier_words(name)}
     touched |= _words_of(" ".join(c.sql.literals))
     absent = {
@@ -1167,6 +1233,52 @@ def compare_witness(c: Comparison) -> None:
         )
 
 
+def _values_seen(c: Comparison, witness: Witness) -> None:
+    """Texts that other answers compare with another column."""
+    conditions = [*c.sql.filters, *c.sql.join_filters, *(f for b in c.sql.branches for f in b.filters)]
+    for column, literal in dict.fromkeys(compared_texts(conditions)):
+        known = witness.others("literal", literal)
+        if witness.others("value", f"{column}={literal}"):
+            c.found("log_value_seen")
+        elif known >= 2:
+            c.note(
+                "wrong_filter_column",
+                f"The other answers of the log look for this value in another column than {column}.",
+                sql_part=column,
+                kind="log_value_elsewhere",
+                strength=min(1.0, 0.4 + known / 6),
+                severity="major",
+            )
+
+
+def _better_columns(c: Comparison, witness: Witness) -> None:
+    """A column of the log that fits the words better than any that this SQL uses."""
+    question = c.question
+    asked = [(p, "wrong_output") for p in question.projections]
+    asked += [(a.column, "wrong_aggregation") for a in question.aggregations if a.column != "*"]
+    asked += [(f.column, "wrong_filter_column") for f in _leaves(question.filters) if f.column is not None]
+    asked += [(k.column, "wrong_order_direction") for k in question.order_by if k.column not in (None, "*")]
+    used = {n for _, n in c.sql.columns}
+    for column, code in dict.fromkeys(asked):
+        name = base_name(column)
+        if not name or len(identifier_words(name)) < 2:
+            continue
+        here = max((c.similar(name, n, _owner(c.sql, n)) for n in used), default=0.0)
+        if here >= 0.95:
+            continue
+        better = next((n for n in witness.names if n not in used and column_similarity(name, n) >= 0.97), None)
+        if better is not None and witness.others("name", better) >= 1:
+            c.note(
+                code,
+                f"The question speaks of {name}; other answers use the column {better} for it.",
+                question_part=name,
+                sql_part=better,
+                kind="log_better_column",
+                severity="major",
+                strength=min(1.0, 1.1 - here / 2),
+            )
+
+
 def _owners_seen(c: Comparison, witness: Witness, sql: SqlSpec) -> None:
     known = [t for t in sql.tables if witness.others("table", t) >= 1]
     for table in dict.fromkeys(sql.tables):
@@ -1178,21 +1290,21 @@ def _owners_seen(c: Comparison, witness: Witness, sql: SqlSpec) -> None:
                 kind="log_table_unseen",
                 severity="minor",
             )
-    for table, column in dict.fromkeys(sql.columns):
+    for source, column in dict.fromkeys(sql.columns):
         elsewhere = witness.others("name", column)
         if elsewhere < 2:
-            seen = witness.others("table", table) if table in sql.tables else 0
+            seen = witness.others("table", source) if source and source in sql.tables else 0
             if elsewhere == 0 and seen >= 4 and column != "*":
                 c.note(
                     "wrong_output" if column in {base_name(p) for p in sql.projections} else "wrong_filter_column",
-                    f"No other answer of the log reads a column {column}, though {seen} or more read {table}.",
-                    sql_part=f"{table}.{column}",
+                    f"No other answer of the log reads a column {column}, though {seen} or more read {source}.",
+                    sql_part=f"{source}.{column}",
                     kind="log_column_unseen",
                     severity="minor",
                     strength=min(1.0, seen / 12),
                 )
             continue
-        owners = [table] if table in sql.tables else sql.tables if len(known) == len(sql.tables) else ()
+        owners = [source] if source and source in sql.tables else sql.tables if len(known) == len(sql.tables) else ()
         if not owners or any(witness.others("column", f"{t}.{column}") for t in owners):
             continue
         shown = column in {base_name(p) for p in sql.projections}
@@ -1229,6 +1341,47 @@ def _joins_seen(c: Comparison, witness: Witness, sql: SqlSpec) -> None:
             )
 
 
+def _unexplained(c: Comparison, named: frozenset[str], raw: str, keys: set[tuple[str, str]]) -> None:
+    """Columns and tables that no word of the question or its reformulation leads to, by the part they play."""
+    sql = c.sql
+    parts = {
+        "output": [base_name(p) for p in sql.projections],
+        "filter_column": [base_name(f.column) for f in _leaves(sql.filters) if f.op != "is_not_null"],
+        "measure": [base_name(a.column) for a in sql.aggregations],
+        "order_column": [base_name(k.column) for k in sql.order_by],
+    }
+    for part, names in parts.items():
+        strange = [n for n in names if n and re.fullmatch(r"\w+", n) and n not in raw and not _explained_by(n, named)]
+        if strange:
+            c.note(
+                "wrong_output"
+                if part == "output"
+                else "wrong_filter_column"
+                if part == "filter_column"
+                else "extra_transformation",
+                f"Nothing in the question leads to {strange[0]}.",
+                sql_part=strange[0],
+                kind=f"{part}_unexplained",
+                severity="minor",
+            )
+    own: dict[str, int] = {}
+    for table, name in sql.columns:
+        if table and (table, name) not in keys:
+            own[table] = own.get(table, 0) + 1
+    degree = Counter(t for e in dict.fromkeys(sql.joins) for t in (e.left_table, e.right_table))
+    tables = [t for t in dict.fromkeys(sql.tables) if own.get(t) or degree[t] < 2]  # bridges need no word of their own
+    odd = [t for t in tables if t not in raw and not _explained_by(t, named)]
+    if odd:
+        c.note(
+            "wrong_join",
+            f"Nothing in the question leads to table {odd[0]}.",
+            sql_part=odd[0],
+            kind="table_unexplained",
+            severity="minor",
+            strength=len(odd) / len(tables),
+        )
+
+
 def _relevant_hints(c: Comparison) -> list[Hint]:
     hints = (*c.question.hints, *(c.enriched.hints if c.enriched else ()))
     return [h for h in hints if h.relevant]
@@ -1247,6 +1400,7 @@ STEPS: tuple[Callable[[Comparison], None], ...] = (
     compare_grouping,
     compare_grouped_total,
     compare_order,
+    compare_hinted_extremes,
     compare_limit,
     compare_sets,
     compare_distinct,

@@ -18,11 +18,11 @@ import polars as pl
 
 from stef_core.frames import LOG_CATALOGUE, compact_json, frame_of
 from stef_core.lexicon import identifier_words, word_similarity
-from stef_core.records import QueryRecord, SqlSpec
+from stef_core.records import AllOf, AnyOf, Condition, QueryRecord, ScalarQuery, SqlSpec, SubQuery
 
 KEPT = 16  # witnesses kept of a fact; no check needs to count further
 
-Fact = tuple[str, str]  # (kind, key): table t | column t.c | name c | edge t.c=t.c | pair t=t
+Fact = tuple[str, str]  # (kind, key): table t | column t.c | name c | edge t.c=t.c | pair t=t | value c=hash | literal hash
 
 
 def facts_of(spec: SqlSpec) -> frozenset[Fact]:
@@ -36,15 +36,34 @@ def facts_of(spec: SqlSpec) -> frozenset[Fact]:
             ("edge", f"{edge.left_table}.{edge.left_column}={edge.right_table}.{edge.right_column}"),
             ("pair", f"{edge.left_table}={edge.right_table}"),
         }
+    for column, literal in compared_texts(spec.filters):
+        facts |= {("value", f"{column}={literal}"), ("literal", literal)}
     for branch in spec.branches:
         facts |= facts_of(branch)
     return frozenset(facts)
 
 
+def compared_texts(conditions: Iterable[Condition]) -> Iterator[tuple[str, str]]:
+    """(column, hash of the text) of every equality with a text; hashed, so that the catalogue holds no value of the log."""
+    for condition in conditions:
+        if isinstance(condition, AnyOf | AllOf):
+            yield from compared_texts(condition.conditions)
+            continue
+        if isinstance(condition.value, SubQuery | ScalarQuery):
+            yield from compared_texts(condition.value.filters)
+        if condition.op in ("=", "in") and isinstance(condition.column, str):
+            for value in condition.value if isinstance(condition.value, tuple) else (condition.value,):
+                if isinstance(value, str) and len(value) >= 2:
+                    yield condition.column, _hash(value)
+
+
+def _hash(text: str) -> str:
+    return hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=6).hexdigest()
+
+
 def witness_of(question: str | None) -> str:
     """The name under which a question bears witness: a hash that letter case and spacing do not change."""
-    folded = " ".join((question or "").casefold().split())
-    return hashlib.blake2b(folded.encode("utf-8", "surrogatepass"), digest_size=6).hexdigest()
+    return _hash(" ".join((question or "").casefold().split()))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,6 +73,7 @@ class Witness:
     facts: Mapping[Fact, frozenset[str]]
     table_words: Mapping[str, frozenset[str]]
     own: str
+    names: tuple[str, ...] = ()  # every column name that the log shows
     questions: int = 0  # different questions behind all facts, as far as their witnesses were kept
 
     def others(self, kind: str, key: str) -> int:
@@ -77,6 +97,7 @@ class AppCatalogue:
 
     facts: Mapping[Fact, frozenset[str]]
     table_words: Mapping[str, frozenset[str]] = field(default_factory=dict)
+    names: tuple[str, ...] = ()
     fingerprint: str = ""
     questions: int = 0
 
@@ -97,7 +118,11 @@ class Catalogue:
         if app is None:
             return None
         return Witness(
-            facts=app.facts, table_words=app.table_words, own=witness_of(record.user_question), questions=app.questions
+            facts=app.facts,
+            table_words=app.table_words,
+            own=witness_of(record.user_question),
+            names=app.names,
+            questions=app.questions,
         )
 
     def fingerprint_of(self, app_id: str) -> str | None:
@@ -156,7 +181,8 @@ def catalogue_of(frame: pl.DataFrame) -> Catalogue:
 def _app_catalogue(facts: Mapping[Fact, frozenset[str]]) -> AppCatalogue:
     words = {key: frozenset(identifier_words(key)) for kind, key in facts if kind == "table"}
     asked = frozenset().union(*facts.values()) if facts else frozenset()
-    return AppCatalogue(facts=facts, table_words=words, fingerprint=_digest(_lines(facts)), questions=len(asked))
+    names = tuple(sorted(key for kind, key in facts if kind == "name"))
+    return AppCatalogue(facts=facts, table_words=words, names=names, fingerprint=_digest(_lines(facts)), questions=len(asked))
 
 
 def _lines(facts: Mapping[Fact, frozenset[str]]) -> Iterator[str]:
