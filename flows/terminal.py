@@ -116,6 +116,8 @@ def render_evaluation(record: QueryRecord, evaluation: Evaluation) -> Renderable
         parts += [_heading("Reformulation"), _indented(Text(_ENRICHMENT[evaluation.enrichment.status]))]
     if evaluation.verdict is not None and evaluation.verdict.grade is not None:
         parts += [_heading("Verdict"), _verdict(evaluation)]
+    elif evaluation.verdict is not None and evaluation.verdict.reasons and not evaluation.findings:
+        parts += [_heading("Verdict"), _indented(Text("\n".join(map(plain_text, evaluation.verdict.reasons))))]
     if evaluation.findings:
         parts += [_heading("Findings"), _findings_table(evaluation.findings)]
     if evaluation.score is not None:

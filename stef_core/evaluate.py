@@ -7,13 +7,17 @@ retryable steps; `evaluate` and `evaluate_many` run the whole in one call.
 from __future__ import annotations
 
 import itertools
+import logging
+import traceback
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Protocol
+from dataclasses import dataclass, replace
+from pathlib import PurePath
+from typing import Protocol, TypeVar
 
 from stef_core.align import align
 from stef_core.catalogue import Catalogue
 from stef_core.enrichment import compare_enrichment
+from stef_core.errors import StefError
 from stef_core.extract.question_offline import OfflineReader
 from stef_core.extract.sql import extract_sql
 from stef_core.findings import finding
@@ -37,7 +41,13 @@ from stef_core.records import (
 from stef_core.rules import DEFAULT_RULES, Rules
 from stef_core.scoring import compose, rejected
 
+logger = logging.getLogger(__name__)
+
+T = TypeVar("T")
+R = TypeVar("R")
+
 REJECTED = ("no_sql", "not_a_query")  # parse statuses that are scored 0 (method.md section 7)
+EVALUATOR_ERROR = "evaluator_error"  # reason of a row that this code failed on; the other rows of its day are scored
 BATCH = 64  # rows evaluate_many hands to a reader or judge at once; a model answers them concurrently
 
 
@@ -102,6 +112,7 @@ class Examined:
     rules_hash: str
     catalogue: str | None = None  # fingerprint of the catalogue that was asked
     reason: str | None = None  # why unscored; None with no evidence: rejected, Φ = 0
+    message: str = ""  # of an evaluator_error
     tokens_in: int = 0
     tokens_out: int = 0
     calls: int = 0
@@ -133,24 +144,35 @@ def read_many(records: Sequence[QueryRecord], rules: Sequence[Rules], reader: Qu
     Returns:
         One result a row, in order.
     """
-    pairs = reader.read_many(records, rules)
-    return [
-        Read(
-            record=record,
-            reading=Reading(
-                question=pair.question or QuestionSpec(),
-                enriched=pair.enriched,
-                sql=extract_sql(record.generated_sql, record.dialect or rule.dialect),
-            ),
-            reason=None if pair.question is not None else pair.reason or "question_reader_unavailable",
-            message=pair.message,
-            tokens_in=pair.tokens_in,
-            tokens_out=pair.tokens_out,
-            calls=pair.calls,
-            cost=pair.cost,
-        )
-        for record, rule, pair in zip(records, rules, pairs, strict=True)
-    ]
+    rows = list(zip(records, rules, strict=True))
+    pairs = _guarded(
+        rows,
+        lambda part: reader.read_many([record for record, _ in part], [rule for _, rule in part]),
+        lambda _, message: QuestionPair(question=None, reason=EVALUATOR_ERROR, message=message),
+        lambda row: row[0].query_id,
+    )
+    statements = _guarded(
+        rows,
+        lambda part: [extract_sql(record.generated_sql, record.dialect or rule.dialect) for record, rule in part],
+        lambda _, message: SqlSpec(parse_status="unparseable", notes=(EVALUATOR_ERROR,), error=message),
+        lambda row: row[0].query_id,
+    )
+    return [_read_row(record, pair, sql) for record, pair, sql in zip(records, pairs, statements, strict=True)]
+
+
+def _read_row(record: QueryRecord, pair: QuestionPair, sql: SqlSpec) -> Read:
+    failed = EVALUATOR_ERROR in sql.notes
+    reason = None if pair.question is not None else pair.reason or "question_reader_unavailable"
+    return Read(
+        record=record,
+        reading=Reading(question=pair.question or QuestionSpec(), enriched=pair.enriched, sql=sql),
+        reason=EVALUATOR_ERROR if failed else reason,
+        message=sql.error or "" if failed else pair.message,
+        tokens_in=pair.tokens_in,
+        tokens_out=pair.tokens_out,
+        calls=pair.calls,
+        cost=pair.cost,
+    )
 
 
 def examine_many(
@@ -168,10 +190,40 @@ def examine(read: Read, rules: Rules, catalogue: Catalogue | None = None) -> Exa
         read: The row with its specifications.
         rules: Its rules.
         catalogue: What the rest of the log shows; not asked where None.
+
+    Returns:
+        What there is to judge, or why there is nothing; a fault of this code is the reason ``evaluator_error``.
     """
+
+    def failed(row: Read, message: str) -> Examined:
+        return Examined(
+            query_id=row.record.query_id,
+            evidence=None,
+            reading=row.reading,
+            findings=(),
+            rules_app=rules.app_id,
+            rules_version=rules.content_hash,
+            rules_hash=rules.content_hash,
+            reason=EVALUATOR_ERROR,
+            message=message,
+            tokens_in=row.tokens_in,
+            tokens_out=row.tokens_out,
+            calls=row.calls,
+            cost=row.cost,
+        )
+
+    (examined,) = _guarded(
+        [read], lambda part: [_examine(row, rules, catalogue) for row in part], failed, lambda row: row.record.query_id
+    )
+    return examined
+
+
+def _examine(read: Read, rules: Rules, catalogue: Catalogue | None) -> Examined:
     record, reading, sql = read.record, read.reading, read.reading.sql
 
-    def done(*, evidence: Evidence | None, findings: Sequence[Finding], reason: str | None = None) -> Examined:
+    def done(
+        *, evidence: Evidence | None, findings: Sequence[Finding], reason: str | None = None, message: str = ""
+    ) -> Examined:
         return Examined(
             query_id=record.query_id,
             evidence=evidence,
@@ -182,6 +234,7 @@ def examine(read: Read, rules: Rules, catalogue: Catalogue | None = None) -> Exa
             rules_hash=bearing_rules(rules, reading).content_hash,
             catalogue=catalogue.fingerprint_of(record.app_id) if catalogue else None,
             reason=reason,
+            message=message,
             tokens_in=read.tokens_in,
             tokens_out=read.tokens_out,
             calls=read.calls,
@@ -194,6 +247,8 @@ def examine(read: Read, rules: Rules, catalogue: Catalogue | None = None) -> Exa
         if sql.parse_status == "no_sql" and rules.no_sql == "exclude":
             return done(evidence=None, findings=(), reason="declined")
         return done(evidence=None, findings=(_rejection(sql, record),))
+    if read.reason == EVALUATOR_ERROR:
+        return done(evidence=None, findings=(), reason=EVALUATOR_ERROR, message=read.message)
     if sql.parse_status == "unparseable":
         message = f"No dialect reads the SQL: {sql.error or 'unknown error'}"
         found = finding("sql_unparseable", message, stage="evaluation", sql_part=_clip(record.generated_sql))
@@ -222,6 +277,8 @@ def conclude(examined: Examined, verdict: Verdict | None) -> Evaluation:
     score = None
     if examined.reason is not None:
         status, reason = "unscored", examined.reason
+        if reason == EVALUATOR_ERROR:
+            verdict = _no_verdict(examined.message)
     elif evidence is None:
         verdict = rejection_verdict(examined)
         score = rejected()
@@ -306,8 +363,61 @@ def evaluate_many(
 def conclude_many(examined: Sequence[Examined], rules: Sequence[Rules], judge: Judge) -> list[Evaluation]:
     """Ask the judge about the rows that have evidence, and compose every row, in order."""
     asked = [(e.evidence, r) for e, r in zip(examined, rules, strict=True) if e.evidence is not None]
-    verdicts = iter(judge.judge_many([e for e, _ in asked], [r for _, r in asked]) if asked else ())
-    return [conclude(e, next(verdicts) if e.evidence is not None else None) for e in examined]
+    verdicts = iter(
+        _guarded(
+            asked,
+            lambda part: judge.judge_many([e for e, _ in part], [r for _, r in part]),
+            lambda _, message: _no_verdict(message, judge),
+            lambda row: row[0].record.query_id,
+        )
+    )
+    pairs = [(e, next(verdicts) if e.evidence is not None else None) for e in examined]
+    return _guarded(
+        pairs,
+        lambda part: [conclude(e, verdict) for e, verdict in part],
+        lambda row, message: conclude(replace(row[0], evidence=None, reason=EVALUATOR_ERROR, message=message), None),
+        lambda row: row[0].query_id,
+    )
+
+
+def _no_verdict(message: str, judge: Judge | None = None) -> Verdict:
+    return Verdict(
+        grade=None,
+        judge=judge.name if judge else "rule",
+        model=judge.model if judge else None,
+        reason=EVALUATOR_ERROR,
+        reasons=(message,),
+    )
+
+
+def _guarded(
+    rows: Sequence[T],
+    run: Callable[[Sequence[T]], Sequence[R]],
+    failed: Callable[[T, str], R],
+    query_id: Callable[[T], str],
+) -> list[R]:
+    """`run` over all rows, one result each; where it raises, over halves, so that only the row at fault gets `failed`.
+
+    Raises:
+        StefError: Raised on purpose: an endpoint that is away, rules that are wrong.
+    """
+    try:
+        results = list(run(rows)) if rows else []
+        if len(results) != len(rows):
+            raise ValueError(f"{len(rows)} rows gave {len(results)} results")
+        return results
+    except StefError:
+        raise
+    except Exception as error:  # whatever one row holds, the rest of the day is scored
+        if len(rows) > 1:
+            middle = len(rows) // 2
+            return [result for part in (rows[:middle], rows[middle:]) for result in _guarded(part, run, failed, query_id)]
+        # the error's own text may quote what the rules redact, so it is for the debug log alone
+        frame = traceback.extract_tb(error.__traceback__)[-1]
+        message = f"The evaluator failed on this row: {type(error).__name__} in {PurePath(frame.filename).name}:{frame.lineno}."
+        logger.warning("row %s is unscored (%s): %s", query_id(rows[0]), EVALUATOR_ERROR, message)
+        logger.debug("row %s", query_id(rows[0]), exc_info=True)
+        return [failed(rows[0], message)]
 
 
 def rules_picker(

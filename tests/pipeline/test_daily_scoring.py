@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import json
+import logging
 import subprocess
 import sys
 from pathlib import Path
@@ -169,6 +170,29 @@ def test_unknown_application_gets_default_rules_and_is_reported_once(house: Hous
     assert json.loads(house.read("scoring_runs")["notes"][0]) == [note]
     assert " ".join(out.split()).count(note) == 1
     assert house.read("query_scores")["rules_app"].unique().to_list() == ["default"]
+
+
+def test_row_that_the_evaluator_fails_on_costs_neither_its_batch_nor_the_day(
+    house: House, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from stef_core.align import align
+
+    def fail(record: Any, *rest: Any) -> Any:
+        if record.query_id == "q7":
+            raise KeyError("planted")
+        return align(record, *rest)
+
+    monkeypatch.setattr(sys.modules["stef_core.evaluate"], "align", fail)  # the name in the package is the function
+    monkeypatch.setattr(logging, "raiseExceptions", False)  # Prefect's handler holds the stderr of an earlier test
+    write(house.logs, day_of())
+
+    code, _, err = house.score()
+
+    unscored = house.read("query_scores").filter(pl.col("status") == "unscored")
+    assert (code, house.read("query_scores").height) == (0, ROWS)
+    assert unscored.select("query_id", "reason", "phi").rows() == [("q7", "evaluator_error", None)]
+    assert json.loads(unscored["verdict_reasons"][0])[0].startswith("The evaluator failed on this row: KeyError in ")
+    assert "Traceback" not in err
 
 
 def test_rules_of_an_application_are_used_for_its_rows(house: House) -> None:

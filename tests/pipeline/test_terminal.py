@@ -239,6 +239,17 @@ def test_an_unscored_answer_says_why_and_shows_no_score() -> None:
     assert "Φ" not in text
 
 
+def test_a_row_that_the_evaluator_failed_on_says_so() -> None:
+    nothing: dict[str, Any] = {"reading": None, "alignment": None, "enrichment": None, "score": None, "findings": ()}
+    failed = Verdict(grade=None, reason="evaluator_error", reasons=("The evaluator failed on this row.",))
+    record, unscored = evaluation(status="unscored", reason="evaluator_error", verdict=failed, **nothing)
+
+    text = shown(render_evaluation(record, unscored))
+
+    assert "unscored: evaluator_error" in text
+    assert "The evaluator failed on this row." in text
+
+
 @pytest.mark.parametrize("width", [40, 80, 100, 200])
 def test_no_line_is_wider_than_the_terminal(width: int) -> None:
     lines = shown(render_evaluation(*evaluation()), width).splitlines()
