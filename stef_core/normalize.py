@@ -75,7 +75,8 @@ def normal_value(value: str | int | float | bool | None) -> str | int | float | 
         return value
     if isinstance(value, float):
         return folded_number(value)
-    number = normal_number(value)
+    text = normal_text(value)  # first, as folding may make digits of signs that only look like them
+    number = normal_number(text)
     if number is not None:
         return number
-    return normal_date(value) or normal_text(value)
+    return normal_date(text) or text

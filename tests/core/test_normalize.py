@@ -105,6 +105,8 @@ def test_folding_twice_is_folding_once(text: str) -> None:
     assert normal_text(once) == once
 
 
+@example("¹")
+@example("２０２４－０１－０２")
 @given(st.one_of(st.text(max_size=30), st.integers(), st.floats(allow_nan=False), st.booleans(), st.none()))
 def test_normalising_twice_is_normalising_once(value: str | float | bool | None) -> None:
     once = normal_value(value)
