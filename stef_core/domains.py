@@ -350,13 +350,18 @@ def _merge_ranges(domains: Sequence[Domain]) -> Domain | None:
     low, low_open, high, high_open = None, False, None, False
     for d in domains:
         try:
-            if d.low is not None and (low is None or d.low > low):
+            if d.low is not None and (low is None or d.low > low or _closer(d.low, d.low_open, low, low_open)):
                 low, low_open = d.low, d.low_open
-            if d.high is not None and (high is None or d.high < high):
+            if d.high is not None and (high is None or d.high < high or _closer(d.high, d.high_open, high, high_open)):
                 high, high_open = d.high, d.high_open
         except TypeError:
             return None
     return Domain(kind="range", low=low, low_open=low_open, high=high, high_open=high_open)
+
+
+def _closer(new: Any, new_open: bool, old: Any, old_open: bool) -> bool:
+    """Of two equal bounds the open one lets less through; of 0 and FALSE the number is kept, in whatever order they stand."""
+    return bool(new == old) and (new_open, not isinstance(new, bool)) > (old_open, not isinstance(old, bool))
 
 
 def _later(a: dt.date | None, b: dt.date | None) -> dt.date | None:

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from stef_core.canonical import conditions_from_json
@@ -46,6 +46,14 @@ def test_every_condition_relates_to_itself_as_equal_or_not_at_all(condition: Fil
     assert relate(domain, domain) in ("equal", "alike", "incomparable")
 
 
+@example(
+    group=[Filter(column="c", op="=", value=0)],
+    other=[Filter(column="c", op="<", value=0), Filter(column="c", op="<", value=False)],
+)
+@example(
+    group=[Filter(column="c", op="<", value=3), Filter(column="c", op="<=", value=3)],
+    other=[Filter(column="c", op="<", value=3)],
+)
 @given(group=st.lists(conditions, min_size=1, max_size=4), other=st.lists(conditions, min_size=1, max_size=4))
 def test_the_order_of_conjuncts_does_not_change_the_relation(group: list[Filter], other: list[Filter]) -> None:
     forward = relate(domain_of(group), domain_of(other))
