@@ -18,6 +18,8 @@ from stef_core.judge.symbolic import SymbolicJudge
 from stef_core.llm import OpenAIChatModel, Usage
 from tasks.answer_cache import SqliteAnswerCache
 
+# settings of the interface that nothing enforces yet; a limit that is only believed in costs more than a refusal
+UNENFORCED = ("max_calls", "max_tokens", "max_cost", "requests_per_minute", "tokens_per_minute")
 NO_KEY = "none"  # what an endpoint on this machine is sent where no key is set
 
 
@@ -58,6 +60,26 @@ class ModelSettings(Protocol):
     @property
     def cache(self) -> Path | None:
         """File of the answer cache; no cache where None."""
+
+    @property
+    def max_calls(self) -> int | None:
+        """Calls a run may make; refused where set, as the four below."""
+
+    @property
+    def max_tokens(self) -> int | None:
+        """Tokens a run may use."""
+
+    @property
+    def max_cost(self) -> float | None:
+        """Money a run may spend."""
+
+    @property
+    def requests_per_minute(self) -> int | None:
+        """Limit of the endpoint."""
+
+    @property
+    def tokens_per_minute(self) -> int | None:
+        """Limit of the endpoint."""
 
 
 @contextmanager
@@ -106,6 +128,12 @@ def check_settings(settings: ModelSettings) -> None:
     if settings.judge not in ("symbolic", "openai"):
         raise RuleError(f"STEF_JUDGE is {settings.judge!r}; use symbolic or openai")
     if settings.judge == "openai":
+        for name in UNENFORCED:
+            if getattr(settings, name) is not None:
+                raise RuleError(
+                    f"STEF_{name.upper()} ({name} in stef.toml) is set, but this version does not enforce it; "
+                    "unset it, and limit the calls at the endpoint"
+                )
         _model_arguments(settings)
 
 

@@ -75,6 +75,17 @@ def test_the_symbolic_judge_needs_no_endpoint() -> None:
         assert usage_of(reader).requests == usage_of(judge).requests == 0
 
 
+@pytest.mark.parametrize("name", ["max_calls", "max_tokens", "max_cost", "requests_per_minute", "tokens_per_minute"])
+def test_a_limit_that_is_not_enforced_is_refused_rather_than_ignored(name: str) -> None:
+    limited = settings(base_url="http://127.0.0.1:9/v1", **{name: 1})
+
+    with pytest.raises(RuleError, match=f"STEF_{name.upper()} .* is set, but this version does not enforce it"):
+        check_settings(limited)
+    with pytest.raises(RuleError, match="does not enforce it"), open_stages(limited):
+        pass
+    check_settings(limited.model_copy(update={"judge": "symbolic"}))  # makes no calls, so every limit holds
+
+
 def test_reader_and_judge_share_one_model(server: OpenAIServer) -> None:
     with open_stages(settings(base_url=server.base_url)) as (reader, judge):
         assert isinstance(reader, LLMReader)
