@@ -28,7 +28,7 @@ QUESTIONS = OUT.with_suffix(".questions")  # hashes of the questions that the fi
 SOURCES = frozenset({"nl2sql_bugs", "nl2sql360_spider", "defog_sqlite_executed", "defog_postgres_executed"})
 DATA = "NL2SQL-BUGS, NL2SQL360 and Spider agents, defog: expert or execution labels, grouped by database and question"
 SPIDER_SHARE = 6  # one spider row in six is enough for a fit
-TOTALS = {"bugs": 1000.0, "spider": 2000.0, "other": 100.0}  # what each corpus weighs in sum, in rows, so that none rules
+TOTALS = {"bugs": 1000.0, "spider": 2000.0, "other": 30.0}  # what each corpus weighs in sum, in rows, so that none rules
 GRADES = ((0.66, "correct"), (0.52, "likely_correct"), (0.3, "potentially_incorrect"), (0.0, "incorrect"))
 
 
@@ -95,15 +95,13 @@ def main() -> int:
     if args.kinds:
         print_kinds(rows, model)
     if args.write:
-        weights = {
-            n: round(float(c), 3)
-            for n, k, c in zip(model.names, model.kinds, model.coefficients, strict=True)
-            if k == "against"
-        }
-        support = {
-            n: round(float(c), 3)
-            for n, k, c in zip(model.names, model.kinds, model.coefficients, strict=True)
-            if k == "support"
+        contexts = {
+            name: {
+                "intercept": round(w.intercept, 3),
+                "weights": {k: round(v, 3) for k, v in sorted(w.against.items())},
+                "support": {k: round(v, 3) for k, v in sorted(w.support.items()) if round(v, 3) > 0},
+            }
+            for name, w in ((c, part.weights()) for c, part in model.parts.items())
         }
         OUT.write_text(
             json.dumps(
@@ -112,9 +110,7 @@ def main() -> int:
                     "date": dt.datetime.now(dt.UTC).date().isoformat(),
                     "data": DATA,
                     "figures": report,
-                    "intercept": round(model.intercept, 3),
-                    "weights": weights,
-                    "support": {k: v for k, v in support.items() if v > 0},
+                    "contexts": contexts,
                     "grades": [{"from": low, "grade": grade} for low, grade in GRADES],
                 },
                 indent=1,
@@ -130,7 +126,10 @@ def main() -> int:
 
 def print_kinds(rows: Sequence[Row], model: Fit) -> None:
     """For each kind and corpus: rows, share that is right, weight."""
-    weights = dict(zip(model.names, model.coefficients, strict=True))
+    weights = {
+        c: {**w.against, **{f"+{k}": v for k, v in w.support.items()}}
+        for c, w in ((c, p.weights()) for c, p in model.parts.items())
+    }
     seen: dict[str, dict[str, list[bool]]] = {}
     for row in rows:
         for name in (*row.against, *(f"+{s}" for s in row.support)):
@@ -140,7 +139,8 @@ def print_kinds(rows: Sequence[Row], model: Fit) -> None:
             f"{c} {len(by[c]):5d} {100 * sum(by[c]) / len(by[c]):3.0f}%" if c in by else f"{c}     -    -"
             for c in ("bugs", "spider", "other")
         )
-        print(f"{name:32s} {weights.get(name.lstrip('+'), float('nan')):6.2f}  {cells}")
+        shown = "  ".join(f"{weights[c].get(name, float('nan')):6.2f}" for c in weights)
+        print(f"{name:32s} {shown}  {cells}")
 
 
 if __name__ == "__main__":

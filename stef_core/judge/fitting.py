@@ -16,12 +16,13 @@ import numpy as np
 from stef_core.catalogue import Catalogue, catalogue_of, mine
 from stef_core.evaluate import QuestionReader, Read, examine, read_many
 from stef_core.extract.question_offline import OfflineReader
-from stef_core.judge.model import SymbolicModel, finding_features, support_features
+from stef_core.judge.model import CONTEXTS, SymbolicModel, Weights, context_of, finding_features, support_features
 from stef_core.records import Evidence, Grade, QueryRecord
 from stef_core.rules import DEFAULT_RULES, Rules
 
 FOLDS = 5
 RIDGE = 3.0  # pull of the prior, in rows
+MIN_CONTEXT = 150  # rows that a context needs for a fit of its own
 MIN_SUPPORT = 20  # rows that must show a supporting signal before it is weighed
 
 Array = np.ndarray[Any, Any]
@@ -62,6 +63,7 @@ class Row:
     item: LabelledAnswer
     against: dict[str, tuple[float, float]]
     support: dict[str, float]
+    context: str = "plain"
     agents: tuple[str, ...] = ()
 
 
@@ -103,36 +105,55 @@ def row_of(item: LabelledAnswer, evidence: Evidence, agents: tuple[str, ...] = (
         item=item,
         against=finding_features(evidence.findings),
         support=support_features(evidence.alignment.support),
+        context=context_of(evidence),
         agents=agents,
     )
 
 
 @dataclass(slots=True, kw_only=True)
-class Fit:
-    """A fitted sum of log-odds."""
+class Part:
+    """The fitted sum of log-odds of one context."""
 
     names: list[str]
     kinds: list[str]  # against | support
     coefficients: Array
     intercept: float
 
-    def predict(self, rows: Sequence[Row]) -> Array:
-        """Probability that each row is right."""
+    def log_odds(self, rows: Sequence[Row]) -> Array:
+        """Log-odds that each row is right; kinds the fit has not seen weigh their prior."""
         x, _ = matrix(rows, self.names, self.kinds)
         known = set(self.names)
-        z = x @ self.coefficients + self.intercept
+        z = np.asarray(x @ self.coefficients + self.intercept)
         for i, row in enumerate(rows):
             z[i] += sum(prior * s for name, (s, prior) in row.against.items() if name not in known)
+        return z
+
+    def weights(self) -> Weights:
+        """The same as the model file holds it."""
+        by: dict[str, dict[str, float]] = {"against": {}, "support": {}}
+        for feature, kind, coefficient in zip(self.names, self.kinds, self.coefficients, strict=True):
+            by[kind][feature] = float(coefficient)
+        return Weights(intercept=self.intercept, against=by["against"], support=by["support"])
+
+
+@dataclass(slots=True, kw_only=True)
+class Fit:
+    """A fitted model: one sum of log-odds for each context."""
+
+    parts: dict[str, Part]
+
+    def predict(self, rows: Sequence[Row]) -> Array:
+        """Probability that each row is right."""
+        z = np.zeros(len(rows))
+        for context, part in self.parts.items():
+            mask = np.array([r.context == context for r in rows], dtype=bool)
+            if mask.any():
+                z[mask] = part.log_odds([r for r, m in zip(rows, mask, strict=True) if m])
         return np.asarray(1 / (1 + np.exp(-z)))
 
     def model(self, name: str, steps: tuple[tuple[float, Grade], ...]) -> SymbolicModel:
         """The fit as the model of a `SymbolicJudge`; `steps` map p_right to a grade."""
-        weights: dict[str, dict[str, float]] = {"against": {}, "support": {}}
-        for feature, kind, coefficient in zip(self.names, self.kinds, self.coefficients, strict=True):
-            weights[kind][feature] = float(coefficient)
-        return SymbolicModel(
-            name=name, intercept=self.intercept, weights=weights["against"], support=weights["support"], steps=steps
-        )
+        return SymbolicModel(name=name, contexts={c: p.weights() for c, p in self.parts.items()}, steps=steps)
 
 
 def matrix(rows: Sequence[Row], names: list[str], kinds: list[str]) -> tuple[Array, Array]:
@@ -150,13 +171,62 @@ def matrix(rows: Sequence[Row], names: list[str], kinds: list[str]) -> tuple[Arr
 
 
 def fit(rows: Sequence[Row], *, min_count: int = 3, totals: Mapping[str, float] | None = None) -> Fit:
-    """Penalised logistic regression with forced signs.
+    """Penalised logistic regression with forced signs for each context, its spread set by rows that it did not see.
 
     Args:
-        rows: Labelled rows.
+        rows: Labelled rows. A context with fewer than `MIN_CONTEXT` rows is fitted on all of them.
         min_count: Rows that must show a finding kind before its weight leaves the prior.
-        totals: What the rows of each corpus weigh together, in rows, so that none rules; each row weighs 1 where None.
+        totals: What the rows of each corpus weigh together at most, in rows, so that none rules; no limit where None.
     """
+    parts = {}
+    for context in CONTEXTS:
+        own = [r for r in rows if r.context == context]
+        parts[context] = _calibrated(own if len(own) >= MIN_CONTEXT else rows, min_count=min_count, totals=totals)
+    return Fit(parts=parts)
+
+
+def _calibrated(rows: Sequence[Row], *, min_count: int, totals: Mapping[str, float] | None) -> Part:
+    """A fit whose log-odds are stretched and moved so that folds it did not see are calibrated (Platt scaling)."""
+    from scipy.optimize import minimize  # slow import: pay when a model is fitted
+
+    part = _fit_part(rows, min_count=min_count, totals=totals)
+    questions = [r.item.question for r in rows]
+    of = grouped_folds([r.item.database for r in rows], questions, seed=11)
+    unseen = np.zeros(len(rows))
+    for k in sorted(set(of.tolist())):
+        side = [r for r, s in zip(rows, fit_side(of, questions, k), strict=True) if s]
+        if not side:
+            return part
+        held = _fit_part(side, min_count=min_count, totals=totals)
+        unseen[of == k] = held.log_odds([r for r, f in zip(rows, of, strict=True) if f == k])
+    y = np.array([r.item.right for r in rows], dtype=float)
+    weight = _row_weights(rows, totals)
+
+    def loss(theta: Array) -> float:
+        p = 1 / (1 + np.exp(-(theta[0] * unseen + theta[1])))
+        return float(-(weight * (y * np.log(p + 1e-12) + (1 - y) * np.log(1 - p + 1e-12))).sum())
+
+    stretch, shift = minimize(loss, np.array([1.0, 0.0]), bounds=[(0.2, 1.5), (-2.0, 2.0)], method="L-BFGS-B").x
+    return Part(
+        names=part.names,
+        kinds=part.kinds,
+        coefficients=part.coefficients * stretch,
+        intercept=float(part.intercept * stretch + shift),
+    )
+
+
+def _row_weights(rows: Sequence[Row], totals: Mapping[str, float] | None) -> Array:
+    # an answer that many agents gave stands often in a log
+    weight = np.array([float(max(1, len(r.agents))) for r in rows])
+    if totals is not None:
+        corpora = np.array([r.item.corpus for r in rows])
+        for corpus in set(corpora):
+            mask = corpora == corpus
+            weight[mask] *= min(totals[corpus], float(mask.sum())) / weight[mask].sum()
+    return weight
+
+
+def _fit_part(rows: Sequence[Row], *, min_count: int, totals: Mapping[str, float] | None) -> Part:
     from scipy.optimize import minimize  # slow import: pay when a model is fitted
 
     counts: dict[str, int] = {}
@@ -172,13 +242,7 @@ def fit(rows: Sequence[Row], *, min_count: int = 3, totals: Mapping[str, float] 
     support = sorted(n for n, c in supports.items() if c >= MIN_SUPPORT)
     names, kinds = against + support, ["against"] * len(against) + ["support"] * len(support)
     x, y = matrix(rows, names, kinds)
-    # an answer that many agents gave stands often in a log
-    weight = np.array([float(max(1, len(r.agents))) for r in rows])
-    if totals is not None:
-        corpora = np.array([r.item.corpus for r in rows])
-        for corpus in set(corpora):
-            mask = corpora == corpus
-            weight[mask] *= totals[corpus] / weight[mask].sum()
+    weight = _row_weights(rows, totals)
     drawn_to = np.array([priors[n] for n in against] + [0.1] * len(support))
 
     def loss(theta: Array) -> tuple[float, Array]:
@@ -191,7 +255,7 @@ def fit(rows: Sequence[Row], *, min_count: int = 3, totals: Mapping[str, float] 
 
     bounds = [(-4.0, 0.0)] * len(against) + [(0.0, 1.5)] * len(support) + [(-3.0, 3.0)]
     result = minimize(loss, np.append(drawn_to, 1.0), jac=True, bounds=bounds, method="L-BFGS-B")
-    return Fit(names=names, kinds=kinds, coefficients=result.x[:-1], intercept=float(result.x[-1]))
+    return Part(names=names, kinds=kinds, coefficients=result.x[:-1], intercept=float(result.x[-1]))
 
 
 def grouped_folds(databases: Sequence[str], questions: Sequence[str], *, folds: int = FOLDS, seed: int = 7) -> Array:

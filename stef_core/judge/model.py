@@ -24,34 +24,50 @@ FATAL_PRIOR = -3.0
 UNWEIGHED = frozenset({"injection_suspected", "enrichment_adds", "enrichment_drops", "enrichment_contradicts"})
 
 
+CONTEXTS = ("plain", "enriched")  # without and with a reformulation: evidence weighs differently beside one
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Weights:
+    """Weights of one context, in log-odds."""
+
+    intercept: float
+    against: Mapping[str, float]
+    support: Mapping[str, float]
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SymbolicModel:
-    """Weights in log-odds. `steps` maps p_right to a grade: (lowest p, grade), highest first."""
+    """Weights for each context. `steps` maps p_right to a grade: (lowest p, grade), highest first."""
 
     name: str
-    intercept: float
-    weights: Mapping[str, float]
-    support: Mapping[str, float]
+    contexts: Mapping[str, Weights]
     steps: tuple[tuple[float, Grade], ...]
 
     def terms(self, evidence: Evidence) -> dict[str, float]:
-        """Every term of the sum, by name, in log-odds."""
-        terms: dict[str, float] = {}
+        """Every term of the sum, by name, in log-odds; the intercept is the term ``""``."""
+        weights = self.contexts[context_of(evidence)]
+        terms: dict[str, float] = {"": weights.intercept}
         for name, (strength, prior) in finding_features(evidence.findings).items():
-            terms[name] = self.weights.get(name, prior) * strength
+            terms[name] = weights.against.get(name, prior) * strength
         for name, value in support_features(evidence.alignment.support).items():
-            weight = self.support.get(name, 0.0)
+            weight = weights.support.get(name, 0.0)
             if weight:
                 terms[name] = weight * value
         return terms
 
     def p_right(self, terms: Mapping[str, float]) -> float:
         """Probability that the SQL answers the question."""
-        return 1 / (1 + math.exp(-(self.intercept + math.fsum(terms.values()))))
+        return 1 / (1 + math.exp(-math.fsum(terms.values())))
 
     def grade(self, p_right: float) -> Grade:
         """Grade of a probability."""
         return next(grade for lowest, grade in self.steps if p_right >= lowest)
+
+
+def context_of(evidence: Evidence) -> str:
+    """Which weights apply to a row."""
+    return "enriched" if (evidence.record.enriched_question or "").strip() else "plain"
 
 
 def finding_features(findings: Iterable[Finding]) -> dict[str, tuple[float, float]]:
@@ -80,10 +96,9 @@ def load_model(name: str = "symbolic_v1") -> SymbolicModel:
         FileNotFoundError: There is no such model.
     """
     data: dict[str, Any] = json.loads((resources.files("stef_core.judge") / f"{name}.json").read_text(encoding="utf-8"))
-    return SymbolicModel(
-        name=data["name"],
-        intercept=data["intercept"],
-        weights=data["weights"],
-        support=data["support"],
-        steps=tuple((step["from"], step["grade"]) for step in data["grades"]),
-    )
+    contexts = {
+        name: Weights(intercept=entry["intercept"], against=entry["weights"], support=entry["support"])
+        for name, entry in data["contexts"].items()
+    }
+    steps = tuple((step["from"], step["grade"]) for step in data["grades"])
+    return SymbolicModel(name=data["name"], contexts=contexts, steps=steps)

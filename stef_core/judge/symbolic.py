@@ -7,11 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from stef_core.judge.model import SymbolicModel, load_model
-from stef_core.records import Evidence, Finding, Verdict
+from stef_core.judge.model import UNWEIGHED, SymbolicModel, load_model
+from stef_core.records import Evidence, Finding, Grade, Verdict
 from stef_core.rules import Rules
 
 SHOWN_REASONS = 6
+CERTAIN = 0.9  # strength from which on a reading counts as certain
 
 
 class SymbolicJudge:
@@ -45,13 +46,19 @@ class SymbolicJudge:
         terms = model.terms(evidence)
         p_right = model.p_right(terms)
         return Verdict(
-            grade=model.grade(p_right),
+            grade=_grade(evidence, model.grade(p_right)),
             confidence=round(max(p_right, 1 - p_right), 4),
             judge=self.name,
             model=model.name,
             reasons=_reasons(evidence, terms),
             p_right=round(p_right, 4),
         )
+
+
+def _grade(evidence: Evidence, grade: Grade) -> Grade:
+    """A critical departure that was read with certainty is never called right, however often such readings err."""
+    certain = any(f.severity == "critical" and f.strength >= CERTAIN and f.code not in UNWEIGHED for f in evidence.findings)
+    return "potentially_incorrect" if certain and grade in ("correct", "likely_correct") else grade
 
 
 def _reasons(evidence: Evidence, terms: dict[str, float]) -> tuple[str, ...]:
