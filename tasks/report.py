@@ -107,6 +107,15 @@ def write_report(warehouse_url: str, out: Path) -> Path:
     with connect(warehouse_url, read_only=True) as warehouse:
         data = load_report_data(warehouse)
     page = render_report(data, generated_at=dt.datetime.now(dt.UTC))
+    return write_page(page, out)
+
+
+def write_page(page: str, out: Path) -> Path:
+    """Write a page, in whole or not at all; its folder is made where absent, an older file is replaced.
+
+    Raises:
+        RuleError: The file cannot be written; the message says why.
+    """
     try:
         out.parent.mkdir(parents=True, exist_ok=True)
         handle, name = tempfile.mkstemp(dir=out.parent, prefix=f".{out.name}.", suffix=".part")
@@ -158,6 +167,12 @@ def render_report(data: ReportData, *, generated_at: dt.datetime) -> str:
         data: What to show; any of its frames may be empty.
         generated_at: Stands on the page.
     """
+    template = page_environment().get_template("report.html.j2")
+    return template.render(_context(data), generated_at=generated_at)
+
+
+def page_environment() -> Environment:
+    """Templates of this package, with everything that comes from strangers escaped and made plain."""
     environment = Environment(
         loader=PackageLoader("tasks", "report_templates"),
         autoescape=True,  # questions, SQL and names come from strangers
@@ -167,8 +182,7 @@ def render_report(data: ReportData, *, generated_at: dt.datetime) -> str:
         finalize=lambda value: plain_text(value) if isinstance(value, str) and not isinstance(value, Markup) else value,
     )
     environment.filters |= {"one": _one, "percent": _percent, "count": _count, "words": _words}
-    template = environment.get_template("report.html.j2")
-    return template.render(_context(data), generated_at=generated_at)
+    return environment
 
 
 # --- reading --------------------------------------------------------------------------------------------------------
