@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 DEMO_DIR ?= demo
 
-.PHONY: setup demo test lint format bench fit clean
+.PHONY: setup demo test lint format docs bench fit clean
 
 setup: $(VENV)/.dev
 
@@ -38,6 +38,9 @@ lint: $(VENV)/.dev
 format: $(VENV)/.dev
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
+
+docs: $(VENV)/.dev
+	$(BIN)/python -m tests.docs_pages
 
 bench: $(VENV)/.dev
 	$(BIN)/python -m benchmarks.agreement
