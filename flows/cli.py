@@ -16,6 +16,8 @@ from typing import TYPE_CHECKING, Annotated, Any, BinaryIO
 
 import typer
 
+from flows.commands_calibrate import calibrate
+
 if TYPE_CHECKING:
     import polars as pl
     from rich.console import Console
@@ -212,6 +214,9 @@ def report(
     settings = load_settings({"warehouse": warehouse})
     written = write_report(settings.warehouse, out).resolve()
     typer.echo(json.dumps({"report": str(written)}) if as_json else f"Report  {written}")
+
+
+app.command()(calibrate)
 
 
 @rules_app.command("check")

@@ -70,6 +70,11 @@ class Calibrated:
         return about | {"sample_text": self.sample_text} | self.found.to_json()
 
 
+def takes_published(labelled: str, judge: str | None, *, refit: bool) -> bool:
+    """Whether the published scores of a warehouse are measured as they stand: nobody is named to judge anew."""
+    return is_warehouse(labelled) and judge is None and not refit
+
+
 def check_request(request: Request, settings: Settings) -> None:
     """Refuse what cannot be done, before anything is read.
 
@@ -105,7 +110,7 @@ def run_calibration(request: Request, settings: Settings, tell: Told = lambda *_
         TransientError: The endpoint answered for no row, or the warehouse is held.
     """
     check_request(request, settings)
-    if request.published and is_warehouse(request.labelled):
+    if request.published:
         published = read_published(request.labelled, wait_s=settings.warehouse_wait_s)
         tell("measuring", 0, published.answers.height)
         found = calibrate(published.answers, request.plan, notes=published.notes)
