@@ -61,6 +61,13 @@ class Comparison:
     findings: list[Finding] = field(default_factory=list)
     support: dict[str, float] = field(default_factory=dict)
 
+    @property
+    def clauses(self) -> list[str]:
+        """The reformulation in clauses, what repeats the question left out."""
+        text = self.record.enriched_question or ""
+        _, marker, evidence = text.partition("Evidence:")
+        return [part for part in re.split(r"[;\n]|\.\s", evidence if marker else text) if part.strip()]
+
     def note(
         self,
         code: str,
@@ -96,7 +103,8 @@ class Comparison:
             return 0.0
         if self.rules.same_column(a, b):
             return 1.0
-        names = [b, *((f"{table}_{b}",) if table else ())]
+        tables = {table} if table else {t for t, n in self.sql.columns if n == b and t}
+        names = [b, *(f"{t}_{b}" for t in tables)]
         if _same_letters(a, b):
             return 0.9
         return max(column_similarity(x, n) for x in {a, *self.rules.aliases(a)} for n in names)
@@ -123,7 +131,6 @@ def align(record: QueryRecord, reading: Reading, rules: Rules, witness: Witness 
     Returns:
         Filter status with the conditions behind it, the four production rules, and a finding for each departure.
     """
-    filters = align_filters(reading, rules)
     comparison = Comparison(
         record=record,
         question=reading.question,
@@ -131,10 +138,11 @@ def align(record: QueryRecord, reading: Reading, rules: Rules, witness: Witness 
         sql=reading.sql,
         rules=rules,
         witness=witness,
-        benign=tuple(filters.benign),
-        findings=list(filters.findings),
-        support=dict(filters.support),
     )
+    filters = align_filters(reading, rules, comparison.clauses)
+    comparison.benign = tuple(filters.benign)
+    comparison.findings = list(filters.findings)
+    comparison.support = dict(filters.support)
     for step in STEPS:
         step(comparison)
     return Alignment(
@@ -296,7 +304,7 @@ def compare_outputs(c: Comparison) -> None:
         counted = any(a for a in c.sql.aggregations) and not c.question.aggregations
         if len(texts) < len(asked):
             c.note("missing_output", f"{name} is asked for and not output.", question_part=name, kind="missing_output")
-        elif free and not counted:
+        elif free and not counted and len(outputs) == len(texts):
             other = column_text(free[0])
             named = column_similarity(base_name(wanted) or "", base_name(free[0]) or "")
             c.note(
@@ -328,7 +336,7 @@ def _harmless_output(c: Comparison, output: Column) -> bool:
 
 def compare_output_count(c: Comparison) -> None:
     """Fewer outputs than things asked for, whatever they are called."""
-    asked = len(c.question.projections) + len([a for a in c.question.aggregations if a.certain])
+    asked = len(c.question.projections)
     outputs = len(c.sql.expressions)
     if asked > outputs >= 1 and "*" not in c.sql.projections and asked >= 2:
         c.note(
@@ -341,7 +349,7 @@ def compare_output_count(c: Comparison) -> None:
 
 def compare_aggregates(c: Comparison) -> None:
     """The metric: function, column, distinct."""
-    asked = [a for a in c.question.aggregations if a.certain]
+    asked = [a for a in c.question.aggregations if a.certain and not _part_of_a_name(c, a)]
     have = list(_all_aggregates(c.sql))
     funcs = {a.func for a in have}
     for wanted in asked:
@@ -401,6 +409,24 @@ _FUNCTION_WORDS: dict[str, frozenset[str]] = {
     ),
     "min": frozenset("min minimum least low small short young early few first bad light cheap old".split()),
 }
+
+
+def _part_of_a_name(c: Comparison, aggregation: Aggregation) -> bool:
+    """ "Number of cards refers to baseSetSize": the words of the aggregate are those of a column that is used."""
+    spoken = _FUNCTION_WORDS.get(aggregation.func, frozenset())
+    for clause in c.clauses:
+        if not set(words(clause)) & spoken or re.search(r"\b(count|sum|avg|min|max|divide)\b", clause, re.IGNORECASE):
+            continue
+        target = set(words(aggregation.text)) - spoken
+        if _names_used(c, clause) and (not target or target & set(words(clause))):
+            return True
+    return False
+
+
+def _names_used(c: Comparison, clause: str) -> bool:
+    """Whether a clause of the reformulation names a column that the SQL uses."""
+    named = {t.casefold() for t in re.findall(r"[A-Za-z_][A-Za-z0-9_]*", clause)}
+    return any(n in named and (len(n) >= 3 or not n.isalpha()) for _, n in c.sql.columns)
 
 
 def _explained(c: Comparison, aggregation: Aggregation, lemmas: frozenset[str]) -> bool:
@@ -625,14 +651,25 @@ def compare_order(c: Comparison) -> None:
         else:
             c.found("order_found")
             _compare_keys(c, keys)
+            wanted = question.order_by[0] if question.order_by else None
+            if wanted is not None and wanted.column and not wanted.agg and not any(k.agg for k in keys):
+                fit = max((c.similar(wanted.column, k.column) for k in keys if k.column is not None), default=1.0)
+                if fit < 0.3:
+                    c.note(
+                        "wrong_order_direction",
+                        f"Rows are asked for by {column_text(wanted.column)}; the SQL sorts by {_key_text(keys[0])}.",
+                        sql_part=_key_text(keys[0]),
+                        kind="order_key_other",
+                        severity="minor",
+                    )
         return
     if question.superlative and keys and (sql.limit is not None or sql.inner_limits or sql.windows):
-        wanted = _EXTREMES[question.superlative]
+        direction = _EXTREMES[question.superlative]
         key = keys[0]
         name = set(identifier_words(base_name(key.column) or ""))
         if key.agg is None and name & _INVERTED:
             return
-        if key.dir != wanted:
+        if key.dir != direction:
             c.note(
                 "wrong_order_direction",
                 f"The {question.superlative}imum is asked for; the SQL takes rows from the other end ({_key_text(key)}).",
@@ -897,7 +934,9 @@ def compare_types(c: Comparison) -> None:
                 severity="major",
             )
     for edge in dict.fromkeys(sql.joins):
-        if edge.left_column == edge.right_column == "id" and edge.left_table != edge.right_table:
+        text = f"{edge.left_table}.{edge.left_column}={edge.right_table}.{edge.right_column}"
+        seen = c.witness is not None and c.witness.others("edge", text) > 0
+        if edge.left_column == edge.right_column == "id" and edge.left_table != edge.right_table and not seen:
             c.note(
                 "wrong_join",
                 f"{edge.left_table} and {edge.right_table} are tied by the ids of two different things.",
@@ -970,10 +1009,15 @@ def _ids_for_names(c: Comparison) -> None:
                 )
 
 
+_DIVIDES = re.compile(
+    r"[a-z_)`\]]\s*/\s*[a-z_(`\[]|\bdivide\s*\(", re.IGNORECASE
+)  # a slash inside a date or season divides nothing
+
+
 def compare_ratio(c: Comparison) -> None:
     """A share, percentage or rate needs a division (or a column that holds it)."""
     hints = (*c.question.hints, *(c.enriched.hints if c.enriched else ()))
-    hinted = any(h.relevant and h.expression and "/" in h.expression for h in hints)
+    hinted = any(h.relevant and h.expression and _DIVIDES.search(h.expression) for h in hints)
     divides = any("/" in e or "divide" in e or "avg(" in e for e in c.sql.expressions) or any(
         "/" in str(base_name(k.column)) for k in c.sql.order_by
     )
@@ -1019,7 +1063,7 @@ def _numbers_absent(c: Comparison, texts: str, inside: str) -> None:
     have = {float(m) for m in re.findall(r"\d+(?:\.\d+)?", texts)} | {float(n) for n, _ in sql.inner_limits}
     have |= {float(v) for v in (sql.limit, sql.offset) if v is not None}
     have |= {h + 1 for h in have} | {h - 1 for h in have}
-    explained = " ".join(h.text for h in _relevant_hints(c) if h.column and h.op is None)
+    explained = " ".join(clause for clause in c.clauses if _names_used(c, clause))
     dates = question.mentions.dates
     for number in question.mentions.numbers:
         text = _whole(number)
@@ -1059,6 +1103,9 @@ def _literals_unnamed(c: Comparison) -> None:
         for part in d.split("-")
     }
     mapped = {str(v).casefold() for values in c.rules.value_mappings.values() for v in values.values()}
+    pieces = " ".join((*c.sql.expressions, *(str(base_name(f.column)) for f in _leaves(c.sql.filters))))
+    pieces += " ".join(str(base_name(g)) for g in (*c.sql.group_by, *(k.column for k in c.sql.order_by)))
+    days |= {n for cut in re.findall(r"substr(?:ing)?\([^()]*?, (\d+), (\d+)\)", pieces) for n in cut}
     for literal in dict.fromkeys(c.sql.literals):
         text = " ".join(literal.casefold().split()).strip("%")
         core = _plain(text)
@@ -1146,19 +1193,37 @@ def _compare_names(c: Comparison, texts: str, inside: str, flagged: bool) -> Non
 
 
 def _compare_case(c: Comparison) -> None:
-    """A literal that the texts quote in another letter case: databases compare text case by case."""
-    quoted = {q for spec in (c.question, c.enriched) if spec is not None for q in spec.mentions.quoted}
-    folded = {q.casefold() for q in quoted}
+    """Literals against what the texts quote, letter by letter: databases compare text case by case and space by space."""
+    raw = f"{c.record.user_question or ''} {c.record.enriched_question or ''}"
+    quoted = [q for pair in re.findall(r"'([^'\n]{1,80})'|\"([^\"\n]{1,80})\"", raw) for q in pair if q]
     for f in _leaves(c.sql.filters):
-        for raw in f.raw:
-            if f.op in ("=", "in") and raw.casefold() in folded and raw not in quoted:
+        if f.op not in ("=", "in"):
+            continue
+        for literal in f.raw:
+            if literal != literal.strip() and literal.strip():
                 c.note(
                     "wrong_filter_value",
-                    f"'{raw}' is quoted in another letter case in the question.",
-                    sql_part=f"'{raw}'",
-                    kind="value_case",
-                    strength=0.5,
+                    f"'{literal}' begins or ends with a space.",
+                    sql_part=f"'{literal}'",
+                    kind="literal_edge_space",
+                    severity="major",
                 )
+            alike = [q for q in quoted if _squeezed(q) == _squeezed(literal)]
+            if not alike or not _squeezed(literal) or any(q.strip() == literal.strip() for q in alike) or literal in raw:
+                continue
+            case = any(q.strip().casefold() == literal.strip().casefold() for q in alike)
+            c.note(
+                "wrong_filter_value",
+                f"'{literal}' is quoted as '{alike[0]}'.",
+                question_part=alike[0],
+                sql_part=f"'{literal}'",
+                kind="value_case" if case else "value_spelling",
+                severity="major",
+            )
+
+
+def _squeezed(text: str) -> str:
+    return re.sub(r"[\W_]+", "", text.casefold())
 
 
 def _whole(number: float) -> str:
@@ -1461,6 +1526,9 @@ def _all_aggregates(sql: SqlSpec) -> Iterator[Aggregation]:
         for func in re.findall(r"\b(count|sum|avg|min|max)\s*\(", expression):
             if not any(a.func == func for a in sql.aggregations):
                 yield Aggregation(func=func, column=expression)
+        average = re.search(r"\bsum\(([^()]*(?:\([^()]*\)[^()]*)*)\).{0,20}/.{0,20}\bcount\(", expression)
+        if average:
+            yield Aggregation(func="avg", column=average[1])
     for branch in sql.branches:
         yield from _all_aggregates(branch)
 

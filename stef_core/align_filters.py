@@ -14,7 +14,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from stef_core.domains import SAME, Domain, Relation, domain_of, mergeable, relate
+from stef_core.domains import SAME, Domain, Relation, dated, domain_of, mergeable, relate
 from stef_core.findings import finding
 from stef_core.lexicon import attribute_of, column_similarity, identifier_words, is_country, same_value, words
 from stef_core.records import (
@@ -96,21 +96,23 @@ class FilterAlignment:
     support: dict[str, float] = field(default_factory=dict)
 
 
-def align_filters(reading: Reading, rules: Rules) -> FilterAlignment:
+def align_filters(reading: Reading, rules: Rules, clauses: Sequence[str] = ()) -> FilterAlignment:
     """Compare the filters of question and SQL.
 
     Args:
         reading: Both specifications.
         rules: R_app.
+        clauses: The reformulation in clauses.
     """
-    matcher = _Matcher(reading, rules)
+    matcher = _Matcher(reading, rules, clauses)
     return matcher.run()
 
 
 class _Matcher:
     """One comparison; holds what its steps share."""
 
-    def __init__(self, reading: Reading, rules: Rules) -> None:
+    def __init__(self, reading: Reading, rules: Rules, clauses: Sequence[str]) -> None:
+        self.clauses = clauses
         self.question: QuestionSpec = reading.question
         self.enriched: QuestionSpec | None = reading.enriched
         self.sql: SqlSpec = reading.sql
@@ -198,11 +200,15 @@ class _Matcher:
                 continue
             text = hint.text or hint.phrase
             found.append(Filter(column=hint.column, op=hint.op, value=hint.value, text=text, clause="enrichment"))
+        by_clause: dict[str, list[Filter]] = {}
+        for f in found:
+            by_clause.setdefault(f.text, []).append(f)
         out = []
-        for item in self._group(found):
-            item.from_hint = True
-            item.text = item.filters[0].text
-            out.append(item)
+        for clause, filters in by_clause.items():
+            for item in self._group(filters):
+                item.from_hint = True
+                item.text = clause
+                out.append(item)
         return out
 
     def _same_asked(self, a: Asked, b: Asked) -> bool:
@@ -288,8 +294,14 @@ class _Matcher:
         out = FilterAlignment(status="fully_applied")
         present = constrained = 0
         matched_origins: list[Condition] = []
+        met = {_base(i.filters[0].column) for i in asked if i.from_hint and self._best(i, applied)[0] in SAME}
+        several = [_base(i.filters[0].column) for i in asked if i.from_hint]
+        shown = {_base(p) for p in self.sql.projections}
         for item in asked:
             relation, hits, fit = self._best(item, applied)
+            name = _base(item.filters[0].column)
+            if item.from_hint and relation not in SAME and several.count(name) > 1 and (name in met or name in shown):
+                continue  # "M means men, F means women": the other meaning is held, or the column itself is shown
             if relation in SAME:
                 present += 1
                 out.required.append(item.condition)
@@ -348,6 +360,8 @@ class _Matcher:
                 relation = relate(item.domain, candidate.domain, self._same)
                 if candidate.negated:
                     relation = self._under_negation(item, candidate, relation)
+                if relation == "value" and not item.from_hint and self._linked(item, candidate):
+                    relation = "alike"  # the reformulation says which stored value the word means
                 if relation == "superset" and self._rest_is_named(item, candidate):
                     relation = "alike"  # the reader saw one of the values that the question names
                 if relation in SAME:
@@ -399,6 +413,14 @@ class _Matcher:
             return False
         candidate = Applied(origin=f, filters=(f,), domain=domain_of([f]))
         return max(self._fit(leaf.filters[0], f), self._fit_by_value(leaf, candidate)) >= FIT_MATCH
+
+    def _linked(self, item: Asked, candidate: Applied) -> bool:
+        """One clause of the reformulation holds both the asked word and the literal that the SQL compares with."""
+        asked, applied = item.filters[0].value, candidate.filters[0].value
+        if not (isinstance(asked, str) and isinstance(applied, str)):
+            return False
+        wanted = set(words(asked))
+        return any(wanted <= set(words(clause)) and applied in clause.casefold() for clause in self.clauses)
 
     def _rest_is_named(self, item: Asked, candidate: Applied) -> bool:
         a, b = item.domain, candidate.domain
@@ -482,6 +504,8 @@ class _Matcher:
         names = [right, *((f"{applied.table}_{right}",) if applied.table else ())]
         alternatives = {left, *self.rules.aliases(left)}
         fit = max(column_similarity(a, n) for a in alternatives for n in names)
+        if asked.clause == "enrichment" and (left.endswith("id") != right.endswith("id")):
+            fit = min(fit, 0.5)  # alignment_id is not alignment
         if asked.agg and applied.agg and "*" in (left, right):
             fit = max(fit, 0.7)
         if _is_dated(asked) and _is_dated(applied):
@@ -912,6 +936,10 @@ _MONTHS = {m: i + 1 for i, m in enumerate("jan feb mar apr may jun jul aug sep o
 
 def _calendar(f: Filter) -> Filter:
     """``year = 2021 and month = 'april'`` on columns of that name are parts of one date."""
+    cut = dated(f.column)
+    if cut is not None:
+        value = tuple(_digits(v) for v in f.value) if isinstance(f.value, tuple) else _digits(f.value)
+        return Filter(column=cut, op=f.op, value=value, raw=f.raw, text=f.text, table=f.table, clause=f.clause, level=f.level)
     if f.column not in ("year", "month") or f.op not in ("=", "like"):
         return f
     value = f.value
@@ -921,6 +949,11 @@ def _calendar(f: Filter) -> Filter:
         return f
     column = DatePart(part=str(f.column), column="date")
     return Filter(column=column, op="=", value=value, raw=f.raw, text=f.text, table=f.table, clause=f.clause, level=f.level)
+
+
+def _digits(value: Any) -> Any:
+    """``'08'`` of a text cut is the month 8; a year and month stay together."""
+    return int(value) if isinstance(value, str) and value.isdigit() and len(value) <= 4 else value
 
 
 def _is_dated(f: Filter) -> bool:

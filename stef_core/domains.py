@@ -235,6 +235,7 @@ def _relative(f: Filter) -> Domain:
 def _merge_periods(filters: Sequence[Filter]) -> Domain | None:
     """Parts and bounds of one date column as one period; None where they are no dates or do not fix a period."""
     parts: dict[str, int] = {}
+    span_of_months: tuple[int, int] | None = None
     low: dt.date | None = None
     high: dt.date | None = None
     dated = False
@@ -246,6 +247,12 @@ def _merge_periods(filters: Sequence[Filter]) -> Domain | None:
                 if bound is None:
                     return None
                 low, high, dated = _later(low, bound[0]), _earlier(high, bound[1]), True
+                continue
+            if column.part == "month" and f.op == "between" and isinstance(value, tuple) and len(value) == 2:
+                months = [_number(v) for v in value]
+                if None in months:
+                    return None
+                span_of_months = (int(months[0] or 0), int(months[1] or 0))
                 continue
             if f.op != "=" or isinstance(value, bool) or not isinstance(value, int | float | str):
                 return None
@@ -282,6 +289,11 @@ def _merge_periods(filters: Sequence[Filter]) -> Domain | None:
             low, high, dated = _later(low, domain.low), _earlier(high, domain.high), True
             continue
         return None
+    if span_of_months is not None:
+        year, (first, last) = parts.pop("year", None), span_of_months
+        if year is None or parts or not (1 <= first <= last <= 12 and 1 <= year <= 9998):
+            return None
+        return Domain(kind="period", low=month_span(year, first)[0], high=month_span(year, last)[1])
     if parts:
         span = _parts_span(parts)
         if span is None:
