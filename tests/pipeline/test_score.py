@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+from collections.abc import Sequence
 from typing import Any
 
 import polars as pl
@@ -25,22 +26,30 @@ def unscored(reason: str) -> dict[str, Any]:
     return {"status": "unscored", "reason": reason, "judge": "openai"}
 
 
-def score_rows(*rows: dict[str, Any], judge: str = "openai") -> Scored:
-    ids = [{"query_id": f"q{i}"} for i in range(len(rows))]
+def batch_of(rows: Sequence[dict[str, Any]], ids: Sequence[str], judge: str = "openai") -> Judged:
+    keys = [{"query_id": i} for i in ids]
     read = {f"read_{name}": 0 for name in COSTS} | {"filter_status": "fully_applied", "delta_lenient": 0}
     asked = {f"judge_{name}": 0 for name in COSTS}
-    batch = Judged(
-        examined=frame_of([dict.fromkeys(EXAMINED) | read | key for key in ids], EXAMINED),
-        judged=frame_of([dict.fromkeys(JUDGED) | asked | row | key for row, key in zip(rows, ids, strict=True)], JUDGED),
+    return Judged(
+        examined=frame_of([dict.fromkeys(EXAMINED) | read | key for key in keys], EXAMINED),
+        judged=frame_of([dict.fromkeys(JUDGED) | asked | row | key for row, key in zip(rows, keys, strict=True)], JUDGED),
         findings=frame_of([], QUERY_FINDINGS),
         usage=(),
         prompt_versions=("question:1", "judge:2"),
         judge=judge,
         model="m",
     )
-    log = frame_of([dict.fromkeys(PARTITION_LOG) | {"agent_id": "clerk", "app_id": "shop"} | key for key in ids], PARTITION_LOG)
-    partition = Partition(day=DAY, frame=log, files=(), rows_read=len(rows), duplicates=(), out_of_day=0)
-    return score(partition, [batch], "r", NOW)
+
+
+def partition_of(ids: Sequence[str]) -> Partition:
+    base = dict.fromkeys(PARTITION_LOG) | {"agent_id": "clerk", "app_id": "shop"}
+    log = frame_of([base | {"query_id": i} for i in ids], PARTITION_LOG)
+    return Partition(day=DAY, frame=log, files=(), rows_read=len(ids), duplicates=(), out_of_day=0)
+
+
+def score_rows(*rows: dict[str, Any], judge: str = "openai") -> Scored:
+    ids = [f"q{i}" for i in range(len(rows))]
+    return score(partition_of(ids), [batch_of(rows, ids, judge)], "r", NOW)
 
 
 def test_a_day_that_nobody_answered_for_is_to_be_tried_again() -> None:
