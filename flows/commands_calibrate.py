@@ -117,7 +117,7 @@ def _head(calibrated: Calibrated) -> RenderableType:
         f"{found.rows:,} labelled answers to {found.questions:,} questions on {found.databases:,} databases",
         f"coverage {found.coverage:.1%}",
         f"right by label {_figure(found.base_rate)}",
-        f"judge {judge} ({calibrated.scores})",
+        f"judge {judge}, {calibrated.scores_text}",
     ]
     lines = [Text(plain_text(calibrated.labelled), style="bold"), Text(plain_text(" · ".join(facts)))]
     lines.append(Text(calibrated.sample_text, style="bold yellow" if warn else "green"))

@@ -290,7 +290,8 @@ def features_of(sql: SqlSpec) -> tuple[str, ...]:
     whole = (sql, *sql.branches)
     joins = len({(e.left_table, e.right_table) for spec in whole for e in spec.joins})
     found = {
-        "nested": any(spec.subqueries for spec in whole),
+        # the operands of a set operation count as its subqueries, and are not what makes it nested
+        "nested": any(spec.subqueries for spec in sql.branches or (sql,)),
         "window": any(spec.windows for spec in whole) or "over (" in " ".join(sql.expressions),
         "set operation": sql.set_op is not None,
         "aggregation": any(spec.aggregations for spec in whole),

@@ -64,6 +64,14 @@ class Calibrated:
             "unknown": f"Not known: whether {self.judge} has learned from these questions cannot be told.",
         }[self.sample]
 
+    @property
+    def scores_text(self) -> str:
+        """Where the scores come from, in a few words."""
+        how = {"published": "scores as published", "refitted": "fitted anew for each fold", "judged": "judged now"}[self.scores]
+        if self.scores == "published":
+            return how
+        return f"{how}, {'with' if self.catalogue else 'without'} what the rows show to each other"
+
     def to_json(self) -> dict[str, Any]:
         """The object of ``stef calibrate --json``."""
         about = {f.name: getattr(self, f.name) for f in dataclasses.fields(self) if f.name != "found"}
@@ -121,7 +129,7 @@ def run_calibration(request: Request, settings: Settings, tell: Told = lambda *_
         if len({(row.database, row.question) for row in labelled.rows}) < FOLDS_MIN:
             raise InputError(f"{request.labelled}: --refit-folds needs two questions at least")
         evaluations = judge_rows_refitted(labelled.rows, pick, plan=request.plan, catalogue=request.catalogue, tell=tell)
-        name, model = "symbolic", "refitted"
+        name, model = "symbolic", ""
     else:
         with open_stages(settings) as (reader, judge):
             evaluations = judge_rows(labelled.rows, pick, reader, judge, catalogue=request.catalogue, tell=tell)
