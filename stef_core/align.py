@@ -23,6 +23,7 @@ from stef_core.records import (
     AllOf,
     AnyOf,
     Column,
+    ColumnValue,
     Condition,
     DatePart,
     DateTrunc,
@@ -60,6 +61,16 @@ class Comparison:
     benign: tuple[Condition, ...] = ()
     findings: list[Finding] = field(default_factory=list)
     support: dict[str, float] = field(default_factory=dict)
+
+    @property
+    def raw(self) -> str:
+        """Question and reformulation as one lower-case text."""
+        return f"{self.record.user_question or ''} {self.record.enriched_question or ''}".casefold()
+
+    @property
+    def spoken(self) -> frozenset[str]:
+        """Lemmas of the question, and its words as they stand."""
+        return self.question.mentions.lemmas | frozenset(re.findall(r"[a-z]+", (self.record.user_question or "").casefold()))
 
     @property
     def clauses(self) -> list[str]:
@@ -379,11 +390,10 @@ def compare_aggregates(c: Comparison) -> None:
             )
     if c.question.language != "en":
         return
-    lemmas = c.question.mentions.lemmas
     for extra in c.sql.aggregations:
         if extra.func in {a.func for a in c.question.aggregations} or extra.func in _hinted_functions(c):
             continue
-        if _explained(c, extra, lemmas):
+        if _explained(c, extra, c.spoken):
             continue
         c.note(
             "extra_aggregation",
@@ -715,7 +725,8 @@ def compare_hinted_extremes(c: Comparison) -> None:
         fitting = [k for k in keys if c.similar(hint.column, k.column) >= 0.8]
         if hint.agg in _EXTREMES:
             computed = any(a.func == hint.agg and c.similar(hint.column, a.column) >= 0.8 for a in have)
-            if computed or any(k.dir == _EXTREMES[hint.agg] for k in fitting):
+            counted = any(k.agg and k.dir == _EXTREMES[hint.agg] for k in keys)
+            if computed or counted or any(k.dir == _EXTREMES[hint.agg] for k in fitting):
                 c.found("hint_extreme_found")
             elif fitting and not set(identifier_words(hint.column)) & _INVERTED:
                 c.note(
@@ -798,7 +809,8 @@ def compare_limit(c: Comparison) -> None:
         return
     if limit in question.mentions.numbers:
         return
-    soft = bool(question.mentions.lemmas & _PICKING) or question.superlative is not None
+    soft = bool(c.spoken & _PICKING) or question.superlative is not None
+    soft = soft or any(h.agg in _EXTREMES for h in _relevant_hints(c))
     if soft and limit == 1:
         return
     c.note(
@@ -811,12 +823,15 @@ def compare_limit(c: Comparison) -> None:
 
 _PICKING = frozenset(
     "most least max maximum min minimum high low large small big long short old young new late early first last top best good "
-    "bad worst fast slow recent heavy light cheap expensive great common popular main major single one tall few".split()
+    "bad worst fast slow recent heavy light cheap expensive great common popular main major majority champion winner single one tall few".split()
 )
 
 
 def _rows(number: int) -> str:
     return "1 row is" if number == 1 else f"{number} rows are"
+
+
+_NEGATIONS = frozenset({"not", "no", "without", "never", "doesn't", "don't", "didn't", "isn't", "lack", "missing"})
 
 
 def compare_sets(c: Comparison) -> None:
@@ -1014,6 +1029,9 @@ _DIVIDES = re.compile(
 )  # a slash inside a date or season divides nothing
 
 
+_RATIOS = frozenset({"percent", "percentage", "rate", "ratio", "share", "proportion"})
+
+
 def compare_ratio(c: Comparison) -> None:
     """A share, percentage or rate needs a division (or a column that holds it)."""
     hints = (*c.question.hints, *(c.enriched.hints if c.enriched else ()))
@@ -1025,7 +1043,8 @@ def compare_ratio(c: Comparison) -> None:
     if hinted and not divides:
         c.note("missing_aggregation", "A ratio is defined and the SQL divides nothing.", kind="hint_ratio_absent")
     elif c.question.ratio and not divides and not hinted:
-        named = any({"percent", "percentage", "rate", "ratio", "share"} & set(identifier_words(n)) for _, n in c.sql.columns)
+        named = any(_RATIOS & set(identifier_words(n)) for _, n in c.sql.columns)
+        named = named or any(_RATIOS & set(words(clause)) and _names_used(c, clause) for clause in c.clauses)
         if not named:
             c.note("missing_aggregation", "A share or rate is asked for and the SQL divides nothing.", kind="ratio_absent")
     elif (hinted or c.question.ratio) and divides:
@@ -1158,6 +1177,9 @@ def _hint_columns(c: Comparison, inside: str) -> None:
     for hint in _relevant_hints(c):
         if not hint.column or hint.column in _NO_COLUMN:
             continue
+        parts = set(identifier_words(hint.column))
+        if len(parts) >= 2 and parts <= c.spoken | c.question.mentions.lemmas and hint.column not in c.raw:
+            continue  # a phrase of the question, not the name of a column
         if any(column_similarity(hint.column, name) >= 0.85 for name in columns) or hint.column.replace("_", "") in squeezed:
             c.found("hint_column_found", 0.5)
         elif hint.op is None:
@@ -1182,6 +1204,8 @@ def _compare_names(c: Comparison, texts: str, inside: str, flagged: bool) -> Non
         core = set(words(name))
         if not core or core & touched or core <= _ASKING or any(same_value(x, name) for x in literals):
             continue
+        if any(core <= set(words(clause)) and _names_used(c, clause) for clause in c.clauses):
+            continue  # the reformulation says which column stands for it
         c.note(
             "missing_filter",
             f"{name} stands in the question and nowhere in the SQL.",
@@ -1520,6 +1544,11 @@ def _all_aggregates(sql: SqlSpec) -> Iterator[Aggregation]:
             yield Aggregation(func=f.agg, column=f.column or "*", distinct=f.distinct)
         if isinstance(f.value, ScalarQuery):
             yield Aggregation(func=f.value.func, column=f.value.column)
+        if isinstance(f.value, SubQuery) and f.value.spec is not None:
+            yield from _all_aggregates(f.value.spec)
+        if isinstance(f.value, ColumnValue) and isinstance(f.value.column, str):
+            for func in re.findall(r"\b(count|sum|avg|min|max)\s*\(", f.value.column):
+                yield Aggregation(func=func, column=f.value.column)
     for window in sql.windows:
         yield Aggregation(func=window.func, column=window.column or "*")
     for expression in sql.expressions:

@@ -113,6 +113,7 @@ class _Matcher:
 
     def __init__(self, reading: Reading, rules: Rules, clauses: Sequence[str]) -> None:
         self.clauses = clauses
+        self.has_evidence = any(h.relevant for h in (reading.enriched.hints if reading.enriched else ()))
         self.question: QuestionSpec = reading.question
         self.enriched: QuestionSpec | None = reading.enriched
         self.sql: SqlSpec = reading.sql
@@ -704,8 +705,18 @@ class _Matcher:
                     return True
         return False
 
+    def _in_evidence(self, origin: Condition) -> bool:
+        """Every text of the condition stands in a clause of the reformulation that speaks of the question."""
+        values = [v for f in _leaves(origin) for v in (f.value if isinstance(f.value, tuple) else (f.value,))]
+        if not values or not all(isinstance(v, str) and v for v in values):
+            return False
+        relevant = [clause.casefold() for clause in self.clauses if set(words(clause)) & self.words]
+        return all(any(str(v) in clause for clause in relevant) for v in values)
+
     def _support(self, origin: Condition) -> str | None:
         """Who speaks of this condition: the question, only the reformulation, or nobody."""
+        if self.has_evidence and self._in_evidence(origin):
+            return "question"
         if self._spoken(origin, self.question, self.words, self.numbers, self.dates, self.phrases):
             return "question"
         if self.enriched is not None:
@@ -751,6 +762,13 @@ class _Matcher:
             inner, _ = _inner(condition)
             if inner:
                 return all(self._spoken(c, *args) for c in inner)
+            nested = value.spec if isinstance(value, SubQuery) else None
+            if nested is not None and nested.aggregations:
+                spoken = {"avg": {"average", "mean"}, "max": _SUPERLATIVE_WORDS, "min": _SUPERLATIVE_WORDS}
+                if all(spoken.get(a.func, {"number", "total", "sum", "count"}) & lemmas for a in nested.aggregations):
+                    return True
+            if nested is not None and nested.limit is not None and lemmas & _SUPERLATIVE_WORDS:
+                return True
             return bool(spec.negated or named)
         if isinstance(value, ColumnValue):
             return named or condition.op == "="

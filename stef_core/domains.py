@@ -289,6 +289,9 @@ def _merge_periods(filters: Sequence[Filter]) -> Domain | None:
             low, high, dated = _later(low, domain.low), _earlier(high, domain.high), True
             continue
         return None
+    whole_year = low.year if low and high and (low.month, low.day) == (1, 1) and high == dt.date(low.year + 1, 1, 1) else None
+    if whole_year is not None and "year" not in parts and (parts or span_of_months):
+        parts["year"] = whole_year  # the year as a text cut or pattern, the month as a part
     if span_of_months is not None:
         year, (first, last) = parts.pop("year", None), span_of_months
         if year is None or parts or not (1 <= first <= last <= 12 and 1 <= year <= 9998):
