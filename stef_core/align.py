@@ -118,7 +118,8 @@ class Comparison:
         names = [b, *(f"{t}_{b}" for t in tables)]
         if _same_letters(a, b):
             return 0.9
-        return max(column_similarity(x, n) for x in {a, *self.rules.aliases(a)} for n in names)
+        floor = 0.6 if any(len(w) >= 5 and w in b.replace("_", "") for w in identifier_words(a)) else 0.0
+        return max(floor, *(column_similarity(x, n) for x in {a, *self.rules.aliases(a)} for n in names))
 
 
 def _same_letters(asked: str, name: str) -> bool:
@@ -234,8 +235,11 @@ def group_by_required(sql: SqlSpec) -> bool:
     return bool(sql.group_by) and any(_aggregated(e) for e in sql.expressions)
 
 
+_CALLS = re.compile(r"\b(count|sum|avg|min|max)\s*\(")
+
+
 def _aggregated(expression: str) -> bool:
-    return bool(re.search(r"\b(count|sum|avg|min|max)\s*\(", expression))
+    return bool(_CALLS.search(expression))
 
 
 def benign_group_by(sql: SqlSpec) -> tuple[Column, ...]:
@@ -823,7 +827,8 @@ def compare_limit(c: Comparison) -> None:
 
 _PICKING = frozenset(
     "most least max maximum min minimum high low large small big long short old young new late early first last top best good "
-    "bad worst fast slow recent heavy light cheap expensive great common popular main major majority champion winner single one tall few".split()
+    "bad worst fast slow recent heavy light cheap expensive great common popular main major majority champion winner "
+    "single one tall few".split()
 )
 
 
@@ -846,13 +851,14 @@ def compare_sets(c: Comparison) -> None:
         negative = negative or any(
             isinstance(f.value, str) and f.value in ("no", "n", "none", "f") for f in _leaves(sql.filters)
         )
-        if not negative:
+        explained = any(_NEGATIONS & set(re.findall(r"[a-z']+", x.casefold())) and _names_used(c, x) for x in c.clauses)
+        if not negative and not explained:
             c.note(
                 "wrong_set_operation",
                 "Something is asked to be absent; the SQL asks for nothing absent.",
                 kind="negation_absent",
             )
-        else:
+        elif negative:
             c.found("negation_found")
     if question.set_op == "intersect" and not sql.set_op and sql.subqueries == 0:
         merged = [f for f in _leaves(sql.filters) if f.op == "in" and isinstance(f.value, tuple)]
@@ -1211,7 +1217,7 @@ def _compare_names(c: Comparison, texts: str, inside: str, flagged: bool) -> Non
             f"{name} stands in the question and nowhere in the SQL.",
             question_part=name,
             kind="name_absent_too" if flagged else "name_absent",
-            strength=0.8,
+            strength=0.3 if len(name) <= 4 and name.upper() == name else 0.8,
             severity="major",
         )
 
@@ -1478,6 +1484,8 @@ def _relevant_hints(c: Comparison) -> list[Hint]:
 
 def _explained_by(column: str, named: frozenset[str] | set[str]) -> bool:
     parts = set(identifier_words(column)) - {"id", "code", "name"}
+    if any(len(w) >= 4 and w in column for w in named):
+        return True  # names lose their capitals, and with them the seams between their words
     return not parts or any(p in named or any(word_similarity(p, w) >= 0.85 for w in named) for p in parts)
 
 
@@ -1544,15 +1552,17 @@ def _all_aggregates(sql: SqlSpec) -> Iterator[Aggregation]:
             yield Aggregation(func=f.agg, column=f.column or "*", distinct=f.distinct)
         if isinstance(f.value, ScalarQuery):
             yield Aggregation(func=f.value.func, column=f.value.column)
+            for func in re.findall(_CALLS, str(f.value.column)):
+                yield Aggregation(func=func, column=f.value.column)
         if isinstance(f.value, SubQuery) and f.value.spec is not None:
             yield from _all_aggregates(f.value.spec)
         if isinstance(f.value, ColumnValue) and isinstance(f.value.column, str):
-            for func in re.findall(r"\b(count|sum|avg|min|max)\s*\(", f.value.column):
+            for func in re.findall(_CALLS, f.value.column):
                 yield Aggregation(func=func, column=f.value.column)
     for window in sql.windows:
         yield Aggregation(func=window.func, column=window.column or "*")
     for expression in sql.expressions:
-        for func in re.findall(r"\b(count|sum|avg|min|max)\s*\(", expression):
+        for func in re.findall(_CALLS, expression):
             if not any(a.func == func for a in sql.aggregations):
                 yield Aggregation(func=func, column=expression)
         average = re.search(r"\bsum\(([^()]*(?:\([^()]*\)[^()]*)*)\).{0,20}/.{0,20}\bcount\(", expression)

@@ -751,7 +751,8 @@ class _Matcher:
         if condition.op in ("is_null", "is_not_null"):
             return (named and (spec.negated or condition.op == "is_not_null")) or (spec.negated and condition.op == "is_null")
         if isinstance(value, ScalarQuery):
-            if value.func in ("max", "min"):
+            called = set(re.findall(r"\b(count|sum|avg|min|max)\s*\(", str(value.column))) | {value.func}
+            if called & {"max", "min"}:
                 return spec.superlative is not None or bool(lemmas & _SUPERLATIVE_WORDS)
             return (
                 bool({"average", "mean", "avg"} & lemmas)
