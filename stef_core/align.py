@@ -937,7 +937,11 @@ def compare_types(c: Comparison) -> None:
         values = f.value if isinstance(f.value, tuple) else (f.value,)
         if name is None or f.agg or f.window:
             continue
-        if _names_date(name) and any(_bare_year(v) for v in values) and f.op in ("=", "in", "!=", "<", "<=", ">", ">="):
+        if (
+            _names_date(name)
+            and any(_bare_year(v) for v in values)
+            and f.op in ("=", "in", "!=", "<", "<=", ">", ">=", "between")
+        ):
             c.note(
                 "wrong_filter_value",
                 f"{name} is a date and is compared with the bare year {values[0]}.",
@@ -945,6 +949,24 @@ def compare_types(c: Comparison) -> None:
                 kind="date_against_year",
                 severity="major",
             )
+        if f.op in ("=", "like") and any(_means(clause, name, v) for v in values for clause in c.clauses):
+            c.note(
+                "wrong_filter_value",
+                f"{values[0]} belongs to what {name} means; it is no value of it.",
+                sql_part=condition_text(f),
+                kind="meaning_as_value",
+            )
+        if isinstance(f.value, ColumnValue) and f.op == "=" and f.table and f.value.table == f.table:
+            asked_for = any(
+                name in x.casefold() and str(base_name(f.value.column)) in x.casefold() and "=" in x for x in c.clauses
+            )
+            if not asked_for and not {"same", "equal", "both", "identical", "match"} & c.spoken:
+                c.note(
+                    "extra_filter",
+                    f"Nobody asked for {condition_text(f)}.",
+                    sql_part=condition_text(f),
+                    kind="extra_column_equality",
+                )
         other = next((v for v in values if isinstance(v, str) and _of_other_kind(v, name)), None)
         if other is not None:
             c.note(
@@ -991,6 +1013,14 @@ def compare_types(c: Comparison) -> None:
                 kind="count_over_join",
                 severity="minor",
             )
+
+
+def _means(clause: str, name: str, value: object) -> bool:
+    """Whether a clause explains a column by a phrase that holds this value, and compares nothing."""
+    text = clause.casefold()
+    if not isinstance(value, int | float) or isinstance(value, bool) or re.search(r"[=<>]|between|like", text):
+        return False
+    return bool(re.search(rf"\b{re.escape(name)}\b", text)) and bool(re.search(rf"\b{re.escape(_whole(value))}\b", text))
 
 
 def _names_date(name: str) -> bool:

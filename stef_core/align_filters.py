@@ -206,7 +206,9 @@ class _Matcher:
             by_clause.setdefault(f.text, []).append(f)
         out = []
         for clause, filters in by_clause.items():
-            for item in self._group(filters):
+            either = " or " in f" {clause.casefold()} " and len({_base(f.column) for f in filters}) == 1 < len(filters)
+            group: Sequence[Condition] = [AnyOf(conditions=tuple(filters))] if either else filters
+            for item in self._group(group):
                 item.from_hint = True
                 item.text = clause
                 out.append(item)
