@@ -423,6 +423,17 @@ def test_the_flow_gives_what_the_command_prints(folder: Path, prefect_server: No
     assert (folder / "flow.html").is_file()
 
 
+def test_the_guide_names_options_and_columns_that_exist(capsys: pytest.CaptureFixture[str]) -> None:
+    from tasks.labelled import COLUMNS
+
+    guide = (Path(__file__).parents[2] / "docs" / "calibration.md").read_text(encoding="utf-8")
+    cli.run(["calibrate", "--help"])
+
+    shown = capsys.readouterr().out
+    assert set(re.findall(r"--[a-z-]+[a-z]", guide)) <= set(re.findall(r"--[a-z-]+[a-z]", shown))
+    assert all(f"`{name}`" in guide for name in COLUMNS)
+
+
 # --- labelled data of others ----------------------------------------------------------------------------------------
 
 
