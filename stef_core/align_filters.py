@@ -708,12 +708,23 @@ class _Matcher:
         return False
 
     def _in_evidence(self, origin: Condition) -> bool:
-        """Every text of the condition stands in a clause of the reformulation that speaks of the question."""
-        values = [v for f in _leaves(origin) for v in (f.value if isinstance(f.value, tuple) else (f.value,))]
-        if not values or not all(isinstance(v, str) and v for v in values):
-            return False
+        """Every value of the condition stands in a clause of the reformulation that speaks of the question."""
         relevant = [clause.casefold() for clause in self.clauses if set(words(clause)) & self.words]
-        return all(any(str(v) in clause for clause in relevant) for v in values)
+        for f in _leaves(origin):
+            name = _base(f.column) or ""
+            for value in f.value if isinstance(f.value, tuple) else (f.value,):
+                if isinstance(value, str) and value:
+                    held = any(value in clause for clause in relevant)
+                elif isinstance(value, int | float) and not isinstance(value, bool):
+                    number = re.escape(str(int(value)) if float(value).is_integer() else str(value))
+                    held = any(
+                        name in clause and re.search(rf"(?<![\d.]){number}(?![\d])", clause) for clause in relevant if name
+                    )
+                else:
+                    held = False
+                if not held:
+                    return False
+        return True
 
     def _support(self, origin: Condition) -> str | None:
         """Who speaks of this condition: the question, only the reformulation, or nobody."""

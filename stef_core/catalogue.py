@@ -74,12 +74,17 @@ class Witness:
     table_words: Mapping[str, frozenset[str]]
     own: str
     names: tuple[str, ...] = ()  # every column name that the log shows
+    owning: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # tables that the log shows to own a name
     questions: int = 0  # different questions behind all facts, as far as their witnesses were kept
 
     def others(self, kind: str, key: str) -> int:
         """How many other questions show a fact, at most `KEPT`."""
         found = self.facts.get((kind, key))
         return len(found) - (self.own in found) if found else 0
+
+    def owners(self, column: str) -> int:
+        """How many tables other questions read a column of this name from."""
+        return sum(1 for table in self.owning.get(column, ()) if self.others("column", f"{table}.{column}"))
 
     def tables_named(self, words: Iterable[str]) -> dict[str, str]:
         """Words of a question that name a table which at least three other questions use: {word: table}."""
@@ -98,6 +103,7 @@ class AppCatalogue:
     facts: Mapping[Fact, frozenset[str]]
     table_words: Mapping[str, frozenset[str]] = field(default_factory=dict)
     names: tuple[str, ...] = ()
+    owning: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     fingerprint: str = ""
     questions: int = 0
 
