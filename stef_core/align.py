@@ -544,6 +544,8 @@ def compare_grouping(c: Comparison) -> None:
         dated = [g for g in groups if isinstance(g, DatePart | DateTrunc)]
         if isinstance(wanted, DatePart | DateTrunc):
             grain = wanted.part if isinstance(wanted, DatePart) else wanted.unit
+            if _names_something_else(c, grain):
+                continue
             have = [g.part if isinstance(g, DatePart) else g.unit for g in dated]
             if have and grain not in have and not any(grain in identifier_words(base_name(g) or "") for g in groups):
                 c.note(
@@ -582,6 +584,17 @@ def compare_grouping(c: Comparison) -> None:
                 kind="missing_group_by",
             )
     _extra_groups(c, groups)
+
+
+def _names_something_else(c: Comparison, grain: str) -> bool:
+    """ "Yearly Kickoff", "weekly issuance" that the reformulation explains, a monthly average as a twelfth: no groups."""
+    word = "daily" if grain == "day" else f"{grain}ly"
+    mentions = c.question.mentions
+    if any(word in name.casefold() for name in (*mentions.names, *mentions.quoted)):
+        return True
+    if any(word in clause.casefold() for clause in c.clauses):
+        return True
+    return any(re.search(r"/ (12|52|365|4)\b", expression) for expression in c.sql.expressions)
 
 
 def _harmless_id(group: Column) -> bool:
@@ -729,7 +742,8 @@ def compare_hinted_extremes(c: Comparison) -> None:
         fitting = [k for k in keys if c.similar(hint.column, k.column) >= 0.8]
         if hint.agg in _EXTREMES:
             computed = any(a.func == hint.agg and c.similar(hint.column, a.column) >= 0.8 for a in have)
-            counted = any(k.agg and k.dir == _EXTREMES[hint.agg] for k in keys)
+            aggregated = [k for k in keys if k.agg or _aggregated(str(base_name(k.column)))]
+            counted = any(k.dir == _EXTREMES[hint.agg] for k in aggregated)
             if computed or counted or any(k.dir == _EXTREMES[hint.agg] for k in fitting):
                 c.found("hint_extreme_found")
             elif fitting and not set(identifier_words(hint.column)) & _INVERTED:
@@ -1076,6 +1090,7 @@ def compare_ratio(c: Comparison) -> None:
         "/" in str(base_name(k.column)) for k in c.sql.order_by
     )
     divides = divides or any("/" in str(base_name(f.column)) for f in _leaves(c.sql.filters))
+    divides = divides or any(a.func == "avg" for a in _all_aggregates(c.sql))
     if hinted and not divides:
         c.note("missing_aggregation", "A ratio is defined and the SQL divides nothing.", kind="hint_ratio_absent")
     elif c.question.ratio and not divides and not hinted:
