@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import datetime as dt
 import json
+import logging
 import os
 import sys
 from collections.abc import Callable, Iterable, Iterator
@@ -43,7 +44,15 @@ app = typer.Typer(
 rules_app = typer.Typer(help="Check the rules of applications, and publish their schema.", no_args_is_help=True)
 app.add_typer(rules_app, name="rules")
 
-DAY, DAYS = "YYYY-MM-DD", ["%Y-%m-%d"]
+
+def _day(text: str) -> dt.date:
+    try:
+        return dt.datetime.strptime(text, "%Y-%m-%d").date()  # noqa: DTZ007  # a UTC day has no time
+    except ValueError as error:
+        raise typer.BadParameter(f"{text!r} is no day of the calendar; write YYYY-MM-DD") from error
+
+
+DAY = "YYYY-MM-DD"
 WarehouseOption = Annotated[str | None, typer.Option(help="URL of the warehouse, e.g. duckdb:///stef.duckdb.")]
 RulesOption = Annotated[Path | None, typer.Option(help="Folder of rules files, or one file.")]
 JudgeOption = Annotated[str | None, typer.Option(help="symbolic (built in) or openai (any OpenAI-compatible endpoint).")]
@@ -67,15 +76,16 @@ def run(arguments: list[str]) -> int:
         The exit code.
     """
     try:
-        app(args=arguments, prog_name="stef")
+        code = app(args=arguments, prog_name="stef", standalone_mode=False)
     except SystemExit as done:
         return done.code if isinstance(done.code, int) else BAD_INPUT
-    except KeyboardInterrupt:
-        _complain("interrupted; nothing was half-written, run the command again to go on")
-        return INTERRUPTED
+    except typer.TyperException as error:
+        return _misused(error)
     except Exception as error:  # noqa: BLE001  # the top: whatever comes here is told in one line
         return _told(error)
-    return DONE
+    if code == INTERRUPTED:
+        _complain("interrupted; nothing was half-written, run the command again to go on")
+    return code or DONE
 
 
 def _version(wanted: bool) -> None:
@@ -138,10 +148,8 @@ def demo(
 @app.command()
 def score(
     logs: Annotated[str | None, typer.Option(help="Root of the query log: a path or a URI (s3://, gs://, abfs://).")] = None,
-    date: Annotated[
-        dt.datetime | None, typer.Option(formats=DAYS, metavar=DAY, help="UTC day; yesterday if not given.")
-    ] = None,
-    to: Annotated[dt.datetime | None, typer.Option(formats=DAYS, metavar=DAY, help="Last day, to score several.")] = None,
+    date: Annotated[dt.date | None, typer.Option(parser=_day, metavar=DAY, help="UTC day; yesterday if not given.")] = None,
+    to: Annotated[dt.date | None, typer.Option(parser=_day, metavar=DAY, help="Last day, to score several.")] = None,
     warehouse: WarehouseOption = None,
     rules: RulesOption = None,
     judge: JudgeOption = None,
@@ -154,7 +162,6 @@ def score(
     _quiet_prefect()
     from tasks.settings import load_settings
 
-    first, last = _day(date), _day(to)
     flags = {
         "logs": logs,
         "warehouse": warehouse,
@@ -164,8 +171,8 @@ def score(
         "coverage_min": coverage_min,
     }
     settings = load_settings(flags)  # wrong settings are told before Prefect starts
-    days = (last - first).days + 1 if first and last else 1
-    runs, error = _score({"date": first, "to": last} | flags, days=max(days, 1), show=not (quiet or as_json))
+    days = (to - date).days + 1 if date and to else 1
+    runs, error = _score({"date": date, "to": to} | flags, days=max(days, 1), show=not (quiet or as_json))
     _show_scores(runs, settings.warehouse, error, as_json=as_json)
     raise typer.Exit(_told(error) if error else DONE)
 
@@ -260,6 +267,7 @@ def rules_schema() -> None:
 def _quiet_prefect() -> None:
     """Set, before Prefect is imported, what a first run offline needs; whoever set something else keeps it."""
     debug = _debugging()
+    _check_prefect_home()
     for name, value in {
         "PREFECT_SERVER_EPHEMERAL_STARTUP_TIMEOUT_SECONDS": "120",
         "PREFECT_SERVER_ANALYTICS_ENABLED": "false",
@@ -271,6 +279,24 @@ def _quiet_prefect() -> None:
         "DO_NOT_TRACK": "1",
     }.items():
         os.environ.setdefault(name, value)
+    if not debug:
+        for name in ("EventsWorker", "APILogWorker"):  # count on stderr what they still have to do at the end
+            logging.getLogger(name).setLevel(logging.CRITICAL)
+
+
+def _check_prefect_home() -> None:
+    """Refuse a folder that cannot be written, which Prefect answers with pages of tracebacks.
+
+    Raises:
+        RuleError: Names the folder.
+    """
+    home = Path(os.environ.get("PREFECT_HOME") or "~/.prefect").expanduser()
+    try:
+        home.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise _bad_input(f"{home}: cannot be written: {error.strerror}; set PREFECT_HOME to a folder that can") from error
+    if not os.access(home, os.W_OK):
+        raise _bad_input(f"{home}: cannot be written; set PREFECT_HOME to a folder that can")
 
 
 def _score(flags: dict[str, Any], *, days: int, show: bool) -> tuple[list[dict[str, Any]], Exception | None]:
@@ -473,6 +499,8 @@ def _explain_file(file: Path, output: Path | None, settings: Settings, applicati
     from tasks.secrets import with_secret
 
     pick = _rules_of(settings, application)
+    if output is not None and output.exists() and file.exists() and output.samefile(file):
+        raise _bad_input(f"--output {output}: is the file that is read; choose another")
     bad = total = 0
     reasons: set[str | None] = set()
     with ExitStack() as stack:
@@ -550,10 +578,6 @@ def _console(*, stderr: bool = False) -> Console:
     return console if console.is_terminal else Console(stderr=stderr, width=WIDTH)
 
 
-def _day(value: dt.datetime | None) -> dt.date | None:
-    return None if value is None else value.date()
-
-
 def _debugging() -> bool:
     return os.environ.get("STEF_DEBUG", "") not in ("", "0", "false")
 
@@ -578,6 +602,16 @@ def _code(error: Exception) -> int:
     return BAD_INPUT if isinstance(error, StefError) else CRASHED
 
 
+def _misused(error: typer.TyperException) -> int:
+    """Tell a wrong command or option in one line; where a subcommand lacks, its help has been shown already."""
+    if type(error).__name__ == "NoArgsIsHelpError":
+        return BAD_INPUT
+    context = getattr(error, "ctx", None)
+    message = " ".join(error.format_message().split()).rstrip(".")
+    _complain(f"error: {message}; see {context.command_path if context else 'stef'} --help")
+    return BAD_INPUT
+
+
 def _told(error: Exception) -> int:
     """Tell an error in one line, with its traceback when debugging; its exit code."""
     from stef_core.errors import StefError
@@ -589,6 +623,12 @@ def _told(error: Exception) -> int:
     if isinstance(error, StefError):
         _complain(f"error: {error}")
         return _code(error)
+    if "ephemeral Prefect API server" in str(error):
+        _complain(
+            "error: the Prefect server of this run did not start; see that this machine reaches itself at 127.0.0.1, or set"
+            " PREFECT_API_URL to a running server"
+        )
+        return UNREACHED
     if "Failed to reach API" in str(error) or type(error).__module__.split(".")[0] in ("httpx", "httpcore"):
         _complain(f"error: the Prefect server could not be reached ({error}); see PREFECT_API_URL")
         return UNREACHED

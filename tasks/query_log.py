@@ -119,13 +119,14 @@ def _list_files(files: pafs.FileSystem, root: str, logs: str, day: dt.date) -> l
         ]
         if paths:
             return sorted(paths)
+        there = files.get_file_info(folder).type != pafs.FileType.NotFound
         days = _days(files, root)
     except OSError as error:
         raise _unreached(logs, error) from error
-    if found:
+    if there:
         raise InputError(f"{logs}/dt={day}: holds no *.parquet file")
-    there = f"partitions there: {days[0]} to {days[-1]}" if days else "there are no dt=YYYY-MM-DD folders under it"
-    raise InputError(f"{logs}/dt={day}: no such partition; {there}")
+    others = f"partitions there: {days[0]} to {days[-1]}" if days else "there are no dt=YYYY-MM-DD folders under it"
+    raise InputError(f"{logs}/dt={day}: no such partition; {others}")
 
 
 def _days(files: pafs.FileSystem, root: str) -> list[str]:

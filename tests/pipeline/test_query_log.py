@@ -54,9 +54,11 @@ def test_absent_root_is_told_apart(tmp_path: Path) -> None:
     assert refusal(tmp_path / "nowhere").endswith("there are no dt=YYYY-MM-DD folders under it")
 
 
-def test_partition_without_parquet_files_is_refused(tmp_path: Path) -> None:
+@pytest.mark.parametrize("names", [[], ["_SUCCESS"], ["part-0.csv"]], ids=["empty", "a mark", "a CSV"])
+def test_partition_without_parquet_files_is_refused(tmp_path: Path, names: list[str]) -> None:
     (tmp_path / f"dt={DAY}").mkdir()
-    (tmp_path / f"dt={DAY}" / "_SUCCESS").touch()
+    for name in names:
+        (tmp_path / f"dt={DAY}" / name).touch()
 
     assert refusal(tmp_path) == f"{tmp_path}/dt=2026-03-02: holds no *.parquet file"
 
