@@ -2,8 +2,8 @@
 
     python -m benchmarks.style [--examples N] [--only REWRITE] [--every N]
 
-A score that letter case, aliases, layout, quotes, comments, brackets or a CTE in place of a subquery can move tells the author's
-habits, not the meaning. Every answer is read, aligned and judged as written and as rewritten; the question is read once.
+A score that letter case, aliases, layout, quotes, comments, brackets or a CTE in place of a subquery can move tells the habits
+of the author, not the meaning. Every answer is read, aligned and judged as written and as rewritten; the question is read once.
 """
 
 from __future__ import annotations
@@ -32,7 +32,9 @@ from stef_core.rules import DEFAULT_RULES
 BOUND = 0.01  # share of rows whose Φ a rewrite may change
 SPIDER_ROWS = 3000
 PARTS = ("Φ", "filter status", "grade", "p_right")
-_WORDS = "amber birch cedar dune elm fjord grove heath iris junco kelp larch moss nettle oak pine quail reed sorrel thyme".split()
+_WORDS = (
+    "amber birch cedar dune elm fjord grove heath iris junco kelp larch moss nettle oak pine quail reed sorrel thyme".split()
+)
 
 
 # --- the tree -------------------------------------------------------------------------------------------------------
@@ -110,7 +112,9 @@ def renamed(tree: exp.Expr, name: Callable[[exp.Expr, int], str | None]) -> exp.
 
 def outside_quotes(sql: str, change: Callable[[str], str]) -> str:
     """A text with everything changed that stands in no literal, quoted name or comment."""
-    out, plain, i = [], [], 0
+    out: list[str] = []
+    plain: list[str] = []
+    i = 0
     closing = {"'": "'", '"': '"', "`": "`", "[": "]"}
 
     def flush() -> None:
@@ -157,7 +161,8 @@ def spread(sql: str, dialect: str, rng: random.Random) -> str | None:
 def commented(sql: str, dialect: str, rng: random.Random) -> str | None:
     """Comments in front, behind, and in one gap of four."""
     body = outside_quotes(
-        sql.rstrip().rstrip(";"), lambda text: "".join(" /* see below */ " if c == " " and rng.random() < 0.25 else c for c in text)
+        sql.rstrip().rstrip(";"),
+        lambda text: "".join(" /* see below */ " if c == " " and rng.random() < 0.25 else c for c in text),
     )
     return f"-- weekly report\n{body}\n-- end\n"
 
@@ -332,6 +337,67 @@ def _within(node: exp.Expr, ancestor: exp.Expr) -> bool:
     return parent is ancestor
 
 
+def _inlined(tree: exp.Expr, dialect: str, rng: random.Random) -> exp.Expr | None:
+    """Every CTE put where it is read, as a derived table."""
+    clause = tree.args.get("with_")
+    if clause is None or clause.args.get("recursive") or len(list(tree.find_all(exp.With))) > 1:
+        return None
+    bodies: dict[str, exp.Expr] = {}
+    for cte in clause.expressions:
+        if cte.args["alias"].args.get("columns") or cte.alias.casefold() in bodies:
+            return None
+        if any(t.name.casefold() == cte.alias.casefold() for t in cte.this.find_all(exp.Table)):
+            return None
+        _inline(cte.this, bodies)
+        bodies[cte.alias.casefold()] = cte.this
+    tree.set("with_", None)
+    _inline(tree, bodies)
+    return tree
+
+
+def _inline(tree: exp.Expr, bodies: dict[str, exp.Expr]) -> None:
+    for table in list(tree.find_all(exp.Table)):
+        body = bodies.get(table.name.casefold()) if not table.db else None
+        if body is not None:
+            joins = table.args.get("joins")
+            made = exp.Subquery(this=body.copy(), alias=exp.TableAlias(this=exp.to_identifier(table.alias or table.name)))
+            made.set("joins", joins)
+            table.replace(made)
+
+
+def _output_names(tree: exp.Expr, dialect: str, rng: random.Random) -> exp.Expr | None:
+    """Other names for the outputs, where nothing speaks of them."""
+    if not isinstance(tree, exp.Select):
+        return None
+    named = {c.name.casefold() for c in tree.find_all(exp.Column) if not c.table}
+    for number, output in enumerate(list(tree.expressions), 1):
+        value = output.this if isinstance(output, exp.Alias) else output
+        if value.is_star or (isinstance(output, exp.Alias) and output.alias.casefold() in named):
+            continue
+        output.replace(exp.alias_(value.copy(), f"output_{number}"))
+    return tree
+
+
+def _commas(tree: exp.Expr, dialect: str, rng: random.Random) -> exp.Expr | None:
+    """Inner joins as a list of tables, their conditions in WHERE."""
+    changed = False
+    for select in list(tree.find_all(exp.Select)):
+        joins = select.args.get("joins") or []
+        plain = joins and all(
+            j.args.get("on") is not None and not j.side and (j.kind or "").upper() in ("", "INNER") and not j.method
+            for j in joins
+        )
+        if not plain or not all(isinstance(j.this, exp.Table) for j in joins):
+            continue
+        conditions = [j.args["on"].copy() for j in joins]
+        for join in joins:
+            join.set("on", None)
+            join.set("kind", None)
+        select.where(*conditions, copy=False)
+        changed = True
+    return tree if changed else None
+
+
 def everything(sql: str, dialect: str, rng: random.Random) -> str | None:
     """All of it at once."""
     for step in (REWRITES["random aliases"], REWRITES["WITH for subquery"], REWRITES["brackets"], pretty):
@@ -355,6 +421,9 @@ REWRITES: dict[str, Rewrite] = {
     "quoted names": quoted,
     "brackets": _by_tree(_bracketed),
     "WITH for subquery": _by_tree(_with_clause),
+    "subquery for WITH": _by_tree(_inlined),
+    "output names": _by_tree(_output_names),
+    "commas for JOIN": _by_tree(_commas),
     "all together": everything,
 }
 
@@ -464,7 +533,7 @@ def explained(old: Evaluation, new: Evaluation, before: str, after: str) -> Iter
 
 
 def main() -> int:
-    """Measure every rewrite on the labelled rows, without and with the catalogue, and on Spider rows; 1 where one is over the bound."""
+    """Measure every rewrite on labelled rows, without and with the catalogue, and on Spider rows; exit 1 over the bound."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--examples", type=int, default=0, help="print this many changed rows of each rewrite")
     parser.add_argument("--only", choices=REWRITES, help="one rewrite")

@@ -77,7 +77,7 @@ def extract_sql(sql: str | None, dialect: str | None = None) -> SqlSpec:
 
 
 def _read(tree: exp.Expr, unpacked: Unpacked, parsed: Parsed, notes: tuple[str, ...]) -> SqlSpec:
-    reader = Reader(dialect=parsed.dialect or "", text=unpacked.sql)
+    reader = Reader(dialect=parsed.dialect or "", text=unpacked.sql, quotes_names=_quotes_names(tree, unpacked.sql))
     for node in list(tree.find_all(exp.Convert)):
         if isinstance(node.this, exp.DataType):  # T-SQL's other spelling of CAST
             node.replace(exp.Cast(this=node.expression, to=node.this))
@@ -118,6 +118,15 @@ def _read(tree: exp.Expr, unpacked: Unpacked, parsed: Parsed, notes: tuple[str, 
         defects=tuple(reader.defects),
         notes=(*notes, *dict.fromkeys(reader.notes)),
     )
+
+
+def _quotes_names(tree: exp.Expr, text: str) -> bool:
+    """Whether the author puts every table and column in double quotes, or else what stands in them may be texts."""
+    if '"' not in text:
+        return False
+    tables = [t.this for t in tree.find_all(exp.Table) if isinstance(t.this, exp.Identifier)]
+    columns = [c.this for c in tree.find_all(exp.Column) if isinstance(c.this, exp.Identifier)]
+    return bool(tables) and all(n.args.get("quoted") and f'"{n.name}"' in text for n in (*tables, *columns))
 
 
 def _literals(tree: exp.Expr, reader: Reader) -> tuple[str, ...]:

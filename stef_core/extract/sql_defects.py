@@ -7,7 +7,7 @@ import re
 from sqlglot import exp
 
 from stef_core.extract.sql_render import text
-from stef_core.extract.sql_scope import Base, Reader, Scope, Source, deref, source_of
+from stef_core.extract.sql_scope import Base, Reader, Scope, Source, deref, open_subquery, source_of
 from stef_core.extract.sql_terms import Parts, is_aggregate
 from stef_core.extract.sql_values import constant
 from stef_core.records import AllOf, AnyOf, Column, Condition, Filter
@@ -54,7 +54,7 @@ def _check_grouping(scope: Scope, parts: Parts, own: list[exp.Expr]) -> None:
         return
     # SQLite and MySQL run it: where an equality pins the rows, the arbitrary row is often the only one
     where = scope.node.args.get("where")
-    pinned = scope.reader.dialect in ("sqlite", "mysql") and where is not None and where.find(exp.EQ) is not None
+    pinned = scope.reader.dialect in ("sqlite", "mysql") and where is not None and _pins(where, scope)
     scope.reader.defect(
         "missing_group_by",
         "missing_group_by",
@@ -62,6 +62,15 @@ def _check_grouping(scope: Scope, parts: Parts, own: list[exp.Expr]) -> None:
         part=", ".join(plain[:3]),
         fatal=not pinned,
     )
+
+
+def _pins(where: exp.Expr, scope: Scope) -> bool:
+    """Whether an equality holds a column to a value; one that ties two tables pins nothing."""
+    return any(not (_is_base(e.this, scope) and _is_base(e.expression, scope)) for e in where.find_all(exp.EQ))
+
+
+def _is_base(node: exp.Expr, scope: Scope) -> bool:
+    return isinstance(node, exp.Column) and constant(node, scope) is None
 
 
 def _counts_or_asks(node: exp.Expr) -> bool:
@@ -108,10 +117,9 @@ def _integer(node: exp.Expr, scope: Scope) -> str | None:
     if isinstance(at, exp.Cast):
         return "aggregate" if at.to.this in exp.DataType.INTEGER_TYPES else None
     if isinstance(at, exp.Subquery | exp.Select):
-        inner_select = at.this if isinstance(at, exp.Subquery) else at
-        if isinstance(inner_select, exp.Select) and len(inner_select.expressions) == 1:
-            item = inner_select.expressions[0]
-            item = item.this if isinstance(item, exp.Alias) else item
+        query = open_subquery(at, where)
+        if isinstance(query, Scope) and len(query.node.expressions) == 1:
+            item = deref(query.node.expressions[0], query).node
             return "aggregate" if isinstance(item, exp.Count) else None
     return None
 

@@ -79,6 +79,10 @@ def parse(sql: str, dialect: str | None) -> Parsed:
     if not bare:
         return Parsed("no_sql", error="there is no SQL", notes=notes)
     trees, error = _attempt(sql, stated)
+    if trees is None and bare != sql.strip():
+        # GROUP /* by */ BY: sqlglot knows a keyword of two words only where nothing stands between them
+        sql = without_comments(sql, backslash=stated in _BACKSLASH)
+        trees, error = _attempt(sql, stated)
     if trees is not None:
         return _judged(trees, sql, bare, stated, stated, dialect, notes)
     if not _QUERY_START.match(bare):

@@ -46,6 +46,7 @@ class Reader:
 
     dialect: str
     text: str
+    quotes_names: bool = False  # every table and column stands in double quotes
     scopes: int = 0
     defects: list[Defect] = field(default_factory=list)
     columns: dict[tuple[str | None, str], None] = field(default_factory=dict)
@@ -529,5 +530,28 @@ def open_subquery(node: exp.Expr, scope: Scope) -> Relation | None:
     key = (id(node), scope.id)
     reader = scope.reader
     if key not in reader.relations:
-        reader.relations[key] = open_query(reader, node, scope, scope.ctes, scope.level + 1)
+        reader.relations[key] = _without_passages(open_query(reader, node, scope, scope.ctes, scope.level + 1))
     return reader.relations[key]
+
+
+_PLAIN_SELECT = frozenset({"expressions", "from_", "with_", "kind"})
+
+
+def _without_passages(relation: Relation | None) -> Relation | None:
+    """The query that a subquery hands on as it is: ``(SELECT a FROM part)`` is `part` where that outputs `a` alone."""
+    while isinstance(relation, Scope) and not any(v for k, v in relation.node.args.items() if k not in _PLAIN_SELECT):
+        sources = list(relation.sources.values())
+        if len(sources) != 1 or sources[0].kind != "query" or sources[0].names_given:
+            break
+        inner = sources[0].relation
+        if inner is None or (isinstance(inner, SetQuery) and inner.names_given):
+            break
+        plain = all(
+            isinstance(n, exp.Column) or (isinstance(n, exp.Alias) and isinstance(n.this, exp.Column))
+            for _, n in relation.outputs
+        )
+        asked = [normal_name(n.unalias().name) for _, n in relation.outputs]
+        if not plain or relation.star_sources or asked != inner.names():
+            break
+        relation = inner
+    return relation

@@ -191,13 +191,13 @@ def too_large(sql: str) -> str | None:
     return None
 
 
-def without_comments(sql: str) -> str:
-    """The text without comments; literals are kept."""
+def without_comments(sql: str, *, backslash: bool = False) -> str:
+    """The text without comments; literals are kept, those with escaped quotes too where a `backslash` escapes."""
     if "--" not in sql and "/*" not in sql:
         return sql
     out: list[str] = []
     at = 0
-    for match in _TOKEN.finditer(sql):
+    for match in (_ESCAPED_PIECE if backslash else _TOKEN).finditer(sql):
         piece = match.group(0)
         if _COMMENT.fullmatch(piece):
             out.append(sql[at : match.start()])

@@ -373,7 +373,7 @@ def is_quoted_text(node: exp.Expr, scope: Scope) -> bool:
         compared = parent.this is not node and not isinstance(parent, exp.AggFunc)
     else:
         compared = False
-    if not compared:
+    if not compared or (scope.reader.quotes_names and _named_by_habit(name, parent, scope)):
         return False
     folded = name.casefold()
     for source in scope.sources.values():
@@ -383,10 +383,24 @@ def is_quoted_text(node: exp.Expr, scope: Scope) -> bool:
         return False
     root = scope.node
     return not any(
-        other.name.casefold() == folded and (other.table or not other.this.args.get("quoted"))
+        other.name.casefold() == folded
+        and (other.table or not other.this.args.get("quoted") or (scope.reader.quotes_names and not _is_second(other)))
         for other in root.find_all(exp.Column)
         if other is not node and isinstance(other.this, exp.Identifier)
     )
+
+
+def _is_second(node: exp.Expr) -> bool:
+    """Whether a name stands where a text can: behind an operator, in a list."""
+    parent = node.parent
+    return isinstance(parent, exp.Predicate | exp.In) and parent.this is not node
+
+
+def _named_by_habit(name: str, parent: exp.Expr | None, scope: Scope) -> bool:
+    """Whether an author who puts every name in double quotes means a column by this one too."""
+    if not isinstance(parent, exp.Predicate | exp.Func | exp.Anonymous):
+        return True  # nobody reckons with a text
+    return name.isidentifier() and ("_" in name or "'" in scope.reader.text)  # texts stand in single quotes
 
 
 def _literal(node: exp.Literal) -> Constant:
