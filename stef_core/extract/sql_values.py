@@ -360,17 +360,15 @@ def is_quoted_text(node: exp.Expr, scope: Scope) -> bool:
     name = node.name
     if f'"{name}"' not in scope.reader.text and f'"{name}'.rstrip() not in scope.reader.text:
         return False
-    parent = node.parent
-    while isinstance(parent, exp.Paren | exp.Upper | exp.Lower | exp.Trim | exp.Date | exp.Collate):
-        node, parent = parent, parent.parent
+    side, parent = _unfolded(node)
     if isinstance(parent, exp.In | exp.Between):
-        compared = parent.this is not node
+        compared = parent.this is not side
     elif isinstance(parent, exp.Predicate | exp.Binary):
-        compared = parent.args.get("expression") is node
+        compared = parent.args.get("expression") is side
     elif isinstance(parent, exp.If | exp.Case):
-        compared = parent.args.get("true") is node or parent.args.get("default") is node
+        compared = parent.args.get("true") is side or parent.args.get("default") is side
     elif isinstance(parent, exp.Func | exp.Anonymous):
-        compared = parent.this is not node and not isinstance(parent, exp.AggFunc)
+        compared = parent.this is not side and not isinstance(parent, exp.AggFunc)
     else:
         compared = False
     if not compared or (scope.reader.quotes_names and _named_by_habit(name, parent, scope)):
@@ -390,10 +388,18 @@ def is_quoted_text(node: exp.Expr, scope: Scope) -> bool:
     )
 
 
+def _unfolded(node: exp.Expr) -> tuple[exp.Expr, exp.Expr | None]:
+    """A node with the brackets and conversions around it, and what these stand in."""
+    parent = node.parent
+    while isinstance(parent, exp.Paren | exp.Upper | exp.Lower | exp.Trim | exp.Date | exp.Collate):
+        node, parent = parent, parent.parent
+    return node, parent
+
+
 def _is_second(node: exp.Expr) -> bool:
     """Whether a name stands where a text can: behind an operator, in a list."""
-    parent = node.parent
-    return isinstance(parent, exp.Predicate | exp.In) and parent.this is not node
+    side, parent = _unfolded(node)
+    return isinstance(parent, exp.Predicate | exp.In) and parent.this is not side
 
 
 def _named_by_habit(name: str, parent: exp.Expr | None, scope: Scope) -> bool:

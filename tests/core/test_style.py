@@ -206,6 +206,11 @@ def test_a_change_of_meaning_is_seen_as_one() -> None:
             id="a text in double quotes beside quoted names",
         ),
         pytest.param(
+            "SELECT name FROM members WHERE city = 'Lyon'",
+            'SELECT "name" FROM "members" WHERE ("city") = ("Lyon")',
+            id="a text in double quotes and brackets beside quoted names",
+        ),
+        pytest.param(
             "SELECT name FROM members WHERE id IN "
             "(SELECT member_id FROM loans WHERE year = 2013 EXCEPT SELECT member_id FROM fines)",
             "WITH late AS (SELECT member_id FROM loans WHERE year = 2013 EXCEPT SELECT member_id FROM fines) "
