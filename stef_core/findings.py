@@ -217,6 +217,7 @@ CODES: dict[str, Code] = {
             f"{_FUNCTION}/String Functions",
             f"{_FUNCTION}/Conditional Functions",
             f"{_FUNCTION}/Math Functions",
+            f"{_OTHER}/Other",
         ),
         error_code="EXTRA_TRANSFORMATION_OR_CONDITION",
     ),
