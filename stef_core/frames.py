@@ -204,6 +204,65 @@ LOG_CATALOGUE = pl.Schema(
     }
 )
 
+# one named run of an experiment; grain: name
+EXPERIMENT_RUNS = pl.Schema(
+    {
+        "name": pl.String(),
+        "dataset": pl.String(),
+        "database": pl.String(),  # URL without password
+        "dialect": pl.String(),
+        "agent": pl.String(),  # baseline, module:function or the file of predictions
+        "model": pl.String(),
+        "prompt": pl.String(),
+        "prompt_version": pl.String(),
+        "judge": pl.String(),
+        "core_version": pl.String(),
+        "options": pl.String(),  # JSON object: how results were compared
+        "started_at": pl.Datetime("us", "UTC"),
+        "ended_at": pl.Datetime("us", "UTC"),
+        "rows": pl.Int64(),
+        "correct": pl.Int64(),
+        "incorrect": pl.Int64(),
+        "not_run": pl.Int64(),
+        "gold_failed": pl.Int64(),
+        "accuracy": pl.Float64(),  # correct / (correct + incorrect), 0-1
+        "accuracy_low": pl.Float64(),  # 95 % Wilson interval
+        "accuracy_high": pl.Float64(),
+        "coverage": pl.Float64(),  # (correct + incorrect) / rows, 0-1
+        "mean_phi": pl.Float64(),
+        "tokens": pl.Int64(),
+    }
+)
+
+# one question of one run; grain: name, query_id
+EXPERIMENT_RESULTS = pl.Schema(
+    {
+        "name": pl.String(),
+        "ordinal": pl.Int64(),  # of the row in its data set, from 1
+        "query_id": pl.String(),
+        "query": pl.String(),
+        "enriched_question": pl.String(),
+        "expected_sql": pl.String(),  # accepted queries, ";" between them
+        "predicted_sql": pl.String(),
+        "level": pl.String(),
+        "split": pl.String(),
+        "execution_accuracy": pl.String(),  # correct | incorrect | not_run | gold_failed
+        "accuracy_reason": pl.String(),
+        "flags": pl.String(),  # JSON list, e.g. both_empty, tie
+        "latency": pl.Float64(),  # seconds the agent took; null when the answer came from the cache
+        "tokens": pl.Int64(),
+        "phi": pl.Float64(),  # 0-100
+        "p_right": pl.Float64(),  # 0-1
+        "verdict": pl.String(),
+        "gamma": pl.Float64(),  # 0-1
+        "findings": pl.String(),  # JSON list of codes
+        "status": pl.String(),  # of the score: scored | unscored
+        "reason": pl.String(),  # why unscored
+        "error_codes": pl.String(),  # JSON list; null until analysed
+        "error_analysis": pl.String(),
+    }
+)
+
 TABLES: dict[str, pl.Schema] = {
     "query_scores": QUERY_SCORES,
     "query_findings": QUERY_FINDINGS,
@@ -212,7 +271,10 @@ TABLES: dict[str, pl.Schema] = {
     "scoring_runs": SCORING_RUNS,
     "score_changes": SCORE_CHANGES,
     "log_catalogue": LOG_CATALOGUE,
+    "experiment_runs": EXPERIMENT_RUNS,
+    "experiment_results": EXPERIMENT_RESULTS,
 }
+RECORDED = ("scoring_runs", "experiment_runs", "experiment_results")  # written at once; all others go through staging
 
 
 def records_of(frame: pl.DataFrame) -> list[QueryRecord]:

@@ -76,7 +76,7 @@ class ChatRequest:
 
     messages: tuple[Message, ...]
     schema_name: str
-    schema: Mapping[str, Any]  # JSON Schema of the answer
+    schema: Mapping[str, Any]  # JSON Schema of the answer; an empty one asks for plain text, taken as it comes
     model: str
     max_tokens: int
     temperature: float = 0.0
@@ -106,7 +106,7 @@ class ChatAnswer:
     given; `cached` says that it cost nothing this time. So a row's figures are the same in every run.
     """
 
-    text: str  # JSON
+    text: str  # JSON, or plain text where no schema was asked for
     tokens_in: int = 0
     tokens_out: int = 0
     model: str = ""
@@ -497,7 +497,7 @@ class OpenAIChatModel:
             if isinstance(raw, ChatFailure):
                 return replace(raw, tokens_in=tokens_in, tokens_out=tokens_out, calls=raw.calls + calls)
             calls += 1
-            text = json_text(raw.text)
+            text = json_text(raw.text) if request.schema else raw.text.strip()
             problem = answer_problem(text, request)
             if not problem:
                 return ChatAnswer(
@@ -543,7 +543,8 @@ class OpenAIChatModel:
                 if isinstance(result, _Raw):
                     if trial is not None:
                         self._adopt(request.model, trial)
-                    self._proven.add((request.model, way.step))
+                    if request.schema:
+                        self._proven.add((request.model, way.step))
                 if not isinstance(result, _Fault):
                     return result
                 probe.set()
@@ -781,7 +782,9 @@ class OpenAIChatModel:
 
 
 def answer_problem(text: str, request: ChatRequest) -> str:
-    """What is wrong with an answer under its schema, in one line; empty when nothing is."""
+    """What is wrong with an answer under its schema, in one line; empty when nothing is, or when there is no schema."""
+    if not request.schema:
+        return ""
     try:
         if request.answer is None:
             json.loads(text)
@@ -802,6 +805,8 @@ def _arguments(request: ChatRequest, messages: Sequence[Message], way: _Way) -> 
         arguments["temperature"] = request.temperature
     if way.seed and request.seed is not None:
         arguments["seed"] = request.seed
+    if not request.schema:
+        return arguments | {"messages": sent}
     if STEPS[way.step] == "json_schema":
         form = {"name": request.schema_name, "schema": request.schema, "strict": True}
         arguments["response_format"] = {"type": "json_schema", "json_schema": form}

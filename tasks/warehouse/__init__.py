@@ -66,6 +66,18 @@ class Warehouse(Protocol):
         """
         ...
 
+    def record_experiment(self, run: dict[str, Any], results: pl.DataFrame) -> None:
+        """Write a run of an experiment and its rows, in one transaction, in the place of the earlier ones of that name.
+
+        Args:
+            run: One row of ``experiment_runs``; absent columns become null.
+            results: Its rows, a frame of ``experiment_results``.
+
+        Raises:
+            InputError: A column or value that does not fit, or rows of another run; nothing is written.
+        """
+        ...
+
     def read(
         self,
         table_or_view: str,

@@ -16,7 +16,7 @@ from typing import Any, Self
 import polars as pl
 
 from stef_core.errors import BusyError, InputError, RuleError
-from stef_core.frames import SCORING_RUNS, TABLES, frame_of
+from stef_core.frames import EXPERIMENT_RESULTS, EXPERIMENT_RUNS, RECORDED, SCORING_RUNS, TABLES, frame_of
 
 # the order rows are read in: the grain of a table, the meaning of a view
 ORDER: dict[str, tuple[str, ...]] = {
@@ -27,13 +27,15 @@ ORDER: dict[str, tuple[str, ...]] = {
     "scoring_runs": ("started_at", "run_id"),
     "score_changes": ("dt", "query_id", "run_id"),
     "log_catalogue": ("dt", "app_id", "kind", "key"),
+    "experiment_runs": ("started_at", "name"),
+    "experiment_results": ("name", "ordinal", "query_id"),
     "v_agent_trend": ("dt", "agent_id"),
     "v_agent_compare": ("agent_id", "first_day", "last_day", "agent_version"),
     "v_worst_queries": ("worst_rank",),
     "v_finding_pareto": ("agent_id", "pareto_rank"),
 }
 VIEWS = tuple(name for name in ORDER if name.startswith("v_"))
-STAGED = tuple(name for name in TABLES if name != "scoring_runs")  # a run is recorded, never staged
+STAGED = tuple(name for name in TABLES if name not in RECORDED)
 
 # a day's place in a staging table belongs to one run, so its rows need not say which
 _STAGED_DAYS = "SELECT dt FROM staging.manifest WHERE run_id = $1 AND table_name = $2 AND NOT published"
@@ -247,6 +249,23 @@ class SqlWarehouse(ABC):
         self._execute("DELETE FROM scoring_runs WHERE run_id = $1", (frame["run_id"].item(),))
         self._append("scoring_runs", frame)
 
+    def record_experiment(self, run: dict[str, Any], results: pl.DataFrame) -> None:
+        """Write a run of an experiment and its rows, in the place of earlier ones (see `Warehouse.record_experiment`)."""
+        frame = _row_frame("experiment_runs", EXPERIMENT_RUNS, "name", run)
+        name = frame["name"].item()
+        if results.schema != EXPERIMENT_RESULTS:
+            raise InputError("experiment_results: columns and types are not those of stef_core.frames.EXPERIMENT_RESULTS")
+        if results.filter(pl.col("name").ne_missing(pl.lit(name))).height:
+            raise InputError(f"experiment_results: column name holds rows of another run than {name}")
+        if results["query_id"].null_count():
+            raise InputError("experiment_results: column query_id is missing in a row")
+        with self._turn:
+            with self._transaction():
+                for table, rows in (("experiment_runs", frame), ("experiment_results", results)):
+                    self._execute(f"DELETE FROM {table} WHERE name = $1", (name,))  # noqa: S608
+                    self._append(table, rows)
+            self._published()
+
     # --- read -------------------------------------------------------------------------------------------------------
 
     def read(
@@ -287,8 +306,9 @@ class SqlWarehouse(ABC):
 
     def days(self, table: str = "query_scores") -> list[date]:
         """Days that are published, oldest first."""
-        if table not in TABLES:
-            raise RuleError(f"no table {table!r}; there are {', '.join(TABLES)}")
+        dated = [name for name, schema in TABLES.items() if "dt" in schema]
+        if table not in dated:
+            raise RuleError(f"no table {table!r}; there are {', '.join(dated)}")
         with self._turn, self._transaction(read_only=True):
             return self._fetch(f"SELECT DISTINCT dt FROM {table} WHERE dt IS NOT NULL ORDER BY dt")["dt"].to_list()  # noqa: S608
 
@@ -337,14 +357,19 @@ def _checked(table: str, frame: pl.DataFrame, run_id: str, day: date) -> pl.Data
 
 def _run_frame(row: Mapping[str, Any]) -> pl.DataFrame:
     """One row of ``scoring_runs``; absent columns are null."""
-    if unknown := sorted(set(row) - set(SCORING_RUNS)):
-        raise InputError(f"scoring_runs: column {unknown[0]} does not belong to it")
-    if not row.get("run_id"):
-        raise InputError("scoring_runs: column run_id is missing")
+    return _row_frame("scoring_runs", SCORING_RUNS, "run_id", row)
+
+
+def _row_frame(table: str, schema: pl.Schema, key: str, row: Mapping[str, Any]) -> pl.DataFrame:
+    """One row of a table; absent columns are null."""
+    if unknown := sorted(set(row) - set(schema)):
+        raise InputError(f"{table}: column {unknown[0]} does not belong to it")
+    if not row.get(key):
+        raise InputError(f"{table}: column {key} is missing")
     for name, value in row.items():
         if isinstance(value, datetime) and value.tzinfo is None:
-            raise InputError(f"scoring_runs: column {name} is {value}, an instant without a time zone; give it in UTC")
+            raise InputError(f"{table}: column {name} is {value}, an instant without a time zone; give it in UTC")
     try:
-        return frame_of([dict.fromkeys(SCORING_RUNS) | dict(row)], SCORING_RUNS)
+        return frame_of([dict.fromkeys(schema) | dict(row)], schema)
     except (pl.exceptions.PolarsError, TypeError, OverflowError) as error:
-        raise InputError(f"scoring_runs: a value does not fit its column: {error}") from error
+        raise InputError(f"{table}: a value does not fit its column: {error}") from error

@@ -1,0 +1,1 @@
+"""Experiments: what can be told of SQL when gold SQL exists."""
