@@ -59,6 +59,8 @@ class Comparison:
     rules: Rules
     witness: Witness | None = None
     benign: tuple[Condition, ...] = ()
+    missing: tuple[Condition, ...] = ()
+    extra: tuple[Condition, ...] = ()
     findings: list[Finding] = field(default_factory=list)
     support: dict[str, float] = field(default_factory=dict)
 
@@ -151,8 +153,12 @@ def align(record: QueryRecord, reading: Reading, rules: Rules, witness: Witness 
         rules=rules,
         witness=witness,
     )
-    filters = align_filters(reading, rules, comparison.clauses)
-    comparison.benign = tuple(filters.benign)
+    filters = align_filters(reading, rules, comparison.clauses, comparison.raw)
+    comparison.benign, comparison.missing, comparison.extra = (
+        tuple(filters.benign),
+        tuple(filters.missing),
+        tuple(filters.extra),
+    )
     comparison.findings = list(filters.findings)
     comparison.support = dict(filters.support)
     for step in STEPS:
@@ -1164,7 +1170,7 @@ def _literals_unnamed(c: Comparison) -> None:
     numbers |= {float(n) for n in re.findall(r"\d+(?:\.\d+)?", raw.replace(",", ""))}
     named = {w for spec in (c.question, c.enriched) if spec is not None for w in spec.mentions.lemmas}
     phrases = [p.casefold() for spec in (c.question, c.enriched) if spec is not None for p in spec.mentions.names]
-    benign = {raw.casefold() for f in _leaves(c.benign) for raw in f.raw}
+    benign = {raw.casefold() for f in _leaves((*c.benign, *c.extra)) for raw in f.raw}  # said already, or allowed
     days = {
         part.lstrip("0")
         for spec in (c.question, c.enriched)
@@ -1251,7 +1257,10 @@ def _compare_names(c: Comparison, texts: str, inside: str, flagged: bool) -> Non
     """Proper names of the question that the SQL compares nothing with."""
     touched = _words_of(texts) | _words_of(inside) | {w for n in inside.split() for w in identifier_words(n)}
     literals = [" ".join(x.casefold().split()) for x in c.sql.literals]
+    said = {str(v) for f in _leaves(c.missing) for v in (f.value if isinstance(f.value, tuple) else (f.value,))}
     for name in c.question.mentions.names:
+        if any(same_value(v, name) for v in said):
+            continue
         core = set(words(name))
         if not core or core & touched or core <= _ASKING or any(same_value(x, name) for x in literals):
             continue
@@ -1487,7 +1496,7 @@ def _unexplained(c: Comparison, named: frozenset[str], raw: str, keys: set[tuple
     sql = c.sql
     parts = {
         "output": [base_name(p) for p in sql.projections],
-        "filter_column": [base_name(f.column) for f in _leaves(sql.filters) if f.op != "is_not_null"],
+        "filter_column": [base_name(f.column) for f in _leaves(sql.filters) if f.op != "is_not_null" and not _of_its_kind(f)],
         "measure": [base_name(a.column) for a in sql.aggregations],
         "order_column": [base_name(k.column) for k in sql.order_by],
     }
@@ -1521,6 +1530,13 @@ def _unexplained(c: Comparison, named: frozenset[str], raw: str, keys: set[tuple
             severity="minor",
             strength=len(odd) / len(tables),
         )
+
+
+def _of_its_kind(f: Filter) -> bool:
+    """A value that leads to its column by itself: a country to ``country``, open to ``status``."""
+    parts = set(identifier_words(base_name(f.column) or ""))
+    values = f.value if isinstance(f.value, tuple) else (f.value,)
+    return any(isinstance(v, str) and set(attribute_of(v)) & parts for v in values)
 
 
 def _relevant_hints(c: Comparison) -> list[Hint]:

@@ -96,23 +96,25 @@ class FilterAlignment:
     support: dict[str, float] = field(default_factory=dict)
 
 
-def align_filters(reading: Reading, rules: Rules, clauses: Sequence[str] = ()) -> FilterAlignment:
+def align_filters(reading: Reading, rules: Rules, clauses: Sequence[str] = (), raw: str = "") -> FilterAlignment:
     """Compare the filters of question and SQL.
 
     Args:
         reading: Both specifications.
         rules: R_app.
         clauses: The reformulation in clauses.
+        raw: Question and reformulation as one lower-case text.
     """
-    matcher = _Matcher(reading, rules, clauses)
+    matcher = _Matcher(reading, rules, clauses, raw)
     return matcher.run()
 
 
 class _Matcher:
     """One comparison; holds what its steps share."""
 
-    def __init__(self, reading: Reading, rules: Rules, clauses: Sequence[str]) -> None:
+    def __init__(self, reading: Reading, rules: Rules, clauses: Sequence[str], raw: str) -> None:
         self.clauses = clauses
+        self.raw = raw
         self.has_evidence = any(h.relevant for h in (reading.enriched.hints if reading.enriched else ()))
         self.question: QuestionSpec = reading.question
         self.enriched: QuestionSpec | None = reading.enriched
@@ -651,6 +653,7 @@ class _Matcher:
                 out.benign.extend(_flat(origin))
                 continue
             stage = "enrichment" if support == "enrichment" else "generation"
+            kind = self._extra_kind(origin, top)
             out.findings.append(
                 finding(
                     "extra_filter",
@@ -659,8 +662,9 @@ class _Matcher:
                     else f"Only the reformulation asks for {condition_text(origin)}.",
                     stage=stage,  # type: ignore[arg-type]  # two literals
                     sql_part=condition_text(origin),
-                    kind=self._extra_kind(origin, top),
+                    kind=kind,
                     strength=self._extra_strength(origin),
+                    severity="critical" if kind.endswith("_unnamed") else None,
                 )
             )
 
@@ -674,9 +678,11 @@ class _Matcher:
         if origin.op in ("exists", "not_exists") or isinstance(origin.value, SubQuery | ScalarQuery):
             return "extra_subquery"
         if isinstance(origin.value, str):
-            return "extra_text_value"
+            spoken = set(re.findall(r"\w+", self.raw))
+            return "extra_text_value" if set(re.findall(r"\w+", origin.value)) <= spoken else "extra_text_unnamed"
         if isinstance(origin.value, bool | int | float):
-            return "extra_number"
+            figure = str(int(origin.value)) if float(origin.value).is_integer() else str(origin.value)
+            return "extra_number" if figure in self.raw or origin.value in (0, 1) else "extra_number_unnamed"
         return "extra_filter"
 
     def _extra_strength(self, origin: Condition) -> float:
