@@ -509,7 +509,7 @@ def pairwise_accuracy(
 ) -> float | None:
     """Over all pairs of a right and a wrong answer to one question: how often the right one scores higher, ties half."""
     won, total, _ = _pairs(np.asarray(scores, dtype=float), np.asarray(right, dtype=bool), np.asarray(questions))
-    return _number(won.sum() / total.sum()) if total.sum() else None
+    return _number(float(won.sum()) / float(total.sum())) if total.sum() else None
 
 
 def recall_at_false_alarms(

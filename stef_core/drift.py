@@ -145,7 +145,7 @@ def _between_days(baseline: list[Floats]) -> float:
     within = sum(float(((d - d.mean()) ** 2).sum()) for d in baseline) / spare if spare > 0 else 0.0
     centre = float(sizes @ means / sizes.sum())
     scatter = float(sizes @ (means - centre) ** 2)
-    weight = float(sizes.sum() - (sizes**2).sum() / sizes.sum())
+    weight = float(sizes.sum()) - float((sizes**2).sum()) / float(sizes.sum())
     return max(0.0, (scatter - (len(baseline) - 1) * within) / weight)
 
 
