@@ -21,7 +21,7 @@ from sqlglot import exp
 from benchmarks.labelled import SHARED, labelled_rows, spider_rows
 from stef_core.catalogue import Catalogue
 from stef_core.dialects import sqlglot_dialect
-from stef_core.evaluate import Read, conclude_many, examine, read_many
+from stef_core.evaluate import EVALUATOR_ERROR, Read, conclude_many, examine, read_many
 from stef_core.extract.question_offline import OfflineReader
 from stef_core.extract.sql import extract_sql
 from stef_core.judge.fitting import own_catalogue
@@ -506,9 +506,17 @@ def measure(read: Sequence[Read], catalogue: Catalogue | None, rewrite: str) -> 
 
 
 def judged(read: Sequence[Read], catalogue: Catalogue | None) -> list[Evaluation]:
-    """Rows that were read, to the end."""
+    """Rows that were read, to the end.
+
+    Raises:
+        RuntimeError: The evaluator failed on a row; two failures would count as no change.
+    """
     rules = [DEFAULT_RULES] * len(read)
-    return conclude_many([examine(r, DEFAULT_RULES, catalogue) for r in read], rules, SymbolicJudge())
+    done = conclude_many([examine(r, DEFAULT_RULES, catalogue) for r in read], rules, SymbolicJudge())
+    failed = next((e for e in done if e.reason == EVALUATOR_ERROR), None)
+    if failed is not None:
+        raise RuntimeError(f"the evaluator failed on {failed.query_id}: {failed.verdict.reasons if failed.verdict else ''}")
+    return done
 
 
 def read_rows(records: Sequence[QueryRecord]) -> list[Read]:

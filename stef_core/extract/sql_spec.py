@@ -833,6 +833,9 @@ def _check_joined(scope: Scope, out: Collected) -> None:
     if len(roots) < 2:
         return
     shown = ", ".join(sorted(scope.sources[r].table or r.lstrip("#") for r in roots))
+    # who ties some of the tables, in ON or in WHERE, forgot the others
+    many = [s.alias for s in scope.sources.values() if s.kind in ("table", "query") and not _one_row(s.relation)]
+    explicit = explicit and len({root(a) for a in many}) == len(many)
     explicit = explicit and all(s.join is None or s.join.args.get("on") is None for s in scope.sources.values())
     scope.reader.defect(
         "cross_join",

@@ -228,6 +228,11 @@ def test_a_change_of_meaning_is_seen_as_one() -> None:
             "SELECT publishers.name, AVG(books.pages) FROM books, publishers WHERE books.publisher_id = publishers.id",
             id="a join condition in WHERE pins nothing",
         ),
+        pytest.param(
+            "SELECT members.name FROM members JOIN loans ON members.id = loans.member_id JOIN branches ON members.id > 5",
+            "SELECT members.name FROM members, loans, branches WHERE members.id = loans.member_id AND members.id > 5",
+            id="a table that nothing ties, beside two that WHERE ties",
+        ),
     ],
 )
 def test_two_spellings_are_read_alike(plain: str, other: str) -> None:
@@ -252,6 +257,14 @@ def test_style_moves_fewer_than_one_score_in_a_hundred_of_labelled_rows() -> Non
     assert len(read) == SAMPLE
     assert {name: t.share() for name, t in tallies.items() if t.share() >= BOUND} == {}
     assert tallies["all together"].rows >= 0.99 * SAMPLE
+
+
+def test_a_failure_of_the_evaluator_is_no_unchanged_score(monkeypatch: pytest.MonkeyPatch) -> None:
+    read = read_rows([QueryRecord(query_id="q", user_question="How many books?", generated_sql="SELECT COUNT(*) FROM books")])
+    monkeypatch.setattr("stef_core.evaluate.align", lambda *_: 1 / 0)
+
+    with pytest.raises(RuntimeError, match="the evaluator failed on q"):
+        measure(read, None, "capitals")
 
 
 def test_a_tally_shares_out_what_changed() -> None:
