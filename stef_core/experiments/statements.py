@@ -326,3 +326,18 @@ def _spelled(sql: str, key: list[Token], outputs: Sequence[_Output]) -> str:
             text += sql[at : token.start] + f"({named[token.text.casefold()]})"
             at = token.end + 1
     return text + sql[at : key[-1].end + 1]
+
+
+def called_functions(sql: str, dialect: str | None) -> set[str]:
+    """Names that stand before a bracket, folded: functions, table functions, and the keywords that look like them."""
+    tokens = _tokens(sql, dialect) or []
+    named = (name for name, bracket in pairwise(tokens) if bracket.token_type is TokenType.L_PAREN)
+    return {name.text.casefold() for name in named if name.token_type is not TokenType.STRING}
+
+
+def tables_named_by_text(sql: str, dialect: str | None) -> list[str]:
+    """Text literals that stand where a table belongs, as in ``FROM 'file.csv'``."""
+    tokens = _tokens(sql, dialect) or []
+    return [
+        text.text for word, text in pairwise(tokens) if _word(word) in ("FROM", "JOIN") and text.token_type is TokenType.STRING
+    ]
