@@ -35,8 +35,10 @@ UNNAMED = "(unnamed)"  # source of rows that state none
 WORDS = {
     **dict.fromkeys(("true", "1", "1.0", "yes", "y", "t", "right", "correct", "good", "pass"), True),
     **dict.fromkeys(("false", "0", "0.0", "no", "n", "f", "wrong", "incorrect", "bad", "fail"), False),
-    **dict.fromkeys(("", "null", "none", "na", "nan", "not_run", "unknown"), None),
+    **dict.fromkeys(("", "null", "none", "na", "nan", "not_run", "gold_failed", "unknown"), None),
 }
+# what the results of an experiment call our columns
+EXPERIMENT = {"user_question": "query", "generated_sql": "predicted_sql", "label": "execution_accuracy"}
 # what the published scores of a day show; the judge's work is not repeated
 _PUBLISHED = (
     "query_id agent_id app_id user_question generated_sql dialect sql_dialect user_feedback status reason verdict phi "
@@ -73,7 +75,8 @@ def read_labelled(
     """Read labelled answers.
 
     Args:
-        labelled: A Parquet, JSON lines or CSV file, or the URL of a warehouse: then ``user_feedback`` is the label.
+        labelled: A Parquet, JSON lines or CSV file, ``results.csv`` of an experiment included, or the URL of a warehouse: then
+            ``user_feedback`` is the label.
         columns: The file's name of a column of `COLUMNS`, where it differs.
         sources: Keep only rows of these sources; all rows where empty.
         wait_s: Seconds to wait for another process that holds the warehouse.
@@ -92,6 +95,8 @@ def read_labelled(
         named = {"label": "user_feedback", "db_id": "app_id"} | named
     else:
         frame = _read_file(Path(labelled))
+        if set(EXPERIMENT.values()) <= set(frame.columns) and not set(EXPERIMENT) & set(frame.columns):
+            named = EXPERIMENT | named
     rows = list(_rows(frame, labelled, named))
     wanted = [row for row in rows if not sources or row[0] in sources]
     if missing := sorted(set(sources) - {source for source, _ in rows}):

@@ -96,7 +96,7 @@ def open_stages(settings: ModelSettings, *, raise_if_down: bool = False) -> Iter
     if settings.judge == "symbolic":
         yield OfflineReader(), SymbolicJudge()
         return
-    with _open_model(settings) as chat:
+    with open_chat(settings) as chat:
         yield LLMReader(chat, raise_if_down=raise_if_down), LLMJudge(chat, raise_if_down=raise_if_down)
 
 
@@ -138,7 +138,12 @@ def check_settings(settings: ModelSettings) -> None:
 
 
 @contextmanager
-def _open_model(settings: ModelSettings) -> Iterator[OpenAIChatModel]:
+def open_chat(settings: ModelSettings) -> Iterator[OpenAIChatModel]:
+    """The model behind the endpoint, with its cache of answers; `judge` must be ``openai``.
+
+    Raises:
+        RuleError: A setting is missing or wrong; the message names it.
+    """
     check_settings(settings)
     cache = SqliteAnswerCache(settings.cache) if settings.cache is not None else None
     try:

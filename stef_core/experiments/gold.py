@@ -12,7 +12,7 @@ import io
 import json
 import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -93,17 +93,20 @@ def gold_rows(lines: Sequence[Mapping[str, Any]], origin: str, columns: Mapping[
     if not lines:
         raise InputError(f"{origin}: holds no rows")
     named = named_columns(list(lines[0]), origin, NAMES, REQUIRED, columns or {})
-    rows: list[GoldRow] = []
+    rows = [_gold_row(line, named, number, origin) for number, line in enumerate(lines, 1)]
     seen: dict[str, int] = {}
-    for number, line in enumerate(lines, 1):
-        row = _gold_row(line, named, number, origin)
-        if row.query_id in seen:
+    times: dict[str, int] = {}
+    for n, row in enumerate(rows):
+        if "query_id" not in named:
+            # equal rows of a file without ids are told apart by their place among themselves
+            times[row.query_id] = times.get(row.query_id, 0) + 1
+            rows[n] = replace(row, query_id=f"{row.query_id}-{times[row.query_id]}") if times[row.query_id] > 1 else row
+        elif row.query_id in seen:
             raise InputError(
-                f"{origin}: row {number}: column {named['query_id']} is {row.query_id!r}, as in row {seen[row.query_id]}; "
+                f"{origin}: row {row.number}: column {named['query_id']} is {row.query_id!r}, as in row {seen[row.query_id]}; "
                 "ids must differ"
             )
-        seen[row.query_id] = number
-        rows.append(row)
+        seen[row.query_id] = row.number
     return rows
 
 
@@ -236,7 +239,7 @@ def _gold_row(line: Mapping[str, Any], named: Mapping[str, str], number: int, or
     # an id of its own content keeps a row the same row in every subset and order of its file
     content = hashlib.sha256("\x00".join([question, *gold]).encode("utf-8", "surrogatepass")).hexdigest()[:12]
     return GoldRow(
-        query_id=text("query_id") or f"{content}-{number}" if "query_id" in named else content,
+        query_id=text("query_id") or content,
         question=question,
         gold_sql=gold,
         level=text("level").casefold() or UNLEVELLED,

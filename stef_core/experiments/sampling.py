@@ -14,7 +14,10 @@ from stef_core.experiments.gold import GoldRow, level_key
 
 def without_duplicates(rows: Iterable[GoldRow]) -> list[GoldRow]:
     """Rows in order, without those whose question and SQL stood before; white space makes no difference."""
-    return list({row.content: row for row in reversed(list(rows))}.values())[::-1]
+    first: dict[str, GoldRow] = {}
+    for row in rows:
+        first.setdefault(row.content, row)
+    return list(first.values())
 
 
 def balanced_sample(rows: Sequence[GoldRow], per_level: int, seed: int) -> list[GoldRow]:
