@@ -84,7 +84,9 @@ def run(arguments: list[str]) -> int:
     except typer.TyperException as error:
         return _misused(error)
     except Exception as error:  # noqa: BLE001  # the top: whatever comes here is told in one line
-        return _told(error)
+        if not _interrupted(error):
+            return _told(error)
+        code = INTERRUPTED
     if code == INTERRUPTED:
         _complain("interrupted; nothing was half-written, run the command again to go on")
     return code or DONE
@@ -602,6 +604,15 @@ def _code(error: Exception) -> int:
     if isinstance(error, TransientError):
         return UNREACHED
     return BAD_INPUT if isinstance(error, StefError) else CRASHED
+
+
+def _interrupted(error: BaseException | None) -> bool:
+    """Whether an error is what Prefect made of an interruption on its way up."""
+    while error is not None:
+        if isinstance(error, KeyboardInterrupt):
+            return True
+        error = error.__cause__ or error.__context__
+    return False
 
 
 def _misused(error: typer.TyperException) -> int:

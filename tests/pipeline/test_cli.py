@@ -319,10 +319,21 @@ def test_unexpected_error_is_one_line_and_debug_shows_where(
     assert "Traceback" in loud
 
 
-def test_interruption_is_told_and_has_its_own_code(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    def interrupt(*_: Any, **__: Any) -> None:
-        raise KeyboardInterrupt
+def interrupt(*_: Any, **__: Any) -> None:
+    raise KeyboardInterrupt
 
+
+def interrupt_inside_prefect(*_: Any, **__: Any) -> None:
+    try:
+        raise KeyboardInterrupt
+    except KeyboardInterrupt:
+        raise ValueError("Task run is not set")  # noqa: B904  # as Prefect's engine does
+
+
+@pytest.mark.parametrize("interrupt", [interrupt, interrupt_inside_prefect])
+def test_interruption_is_told_and_has_its_own_code(
+    interrupt: Any, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("tasks.settings.load_settings", interrupt)
 
     assert cli.run(["report"]) == 130
