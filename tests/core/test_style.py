@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from dataclasses import replace
 
 import pytest
@@ -261,7 +262,8 @@ def test_style_moves_fewer_than_one_score_in_a_hundred_of_labelled_rows() -> Non
 
 def test_a_failure_of_the_evaluator_is_no_unchanged_score(monkeypatch: pytest.MonkeyPatch) -> None:
     read = read_rows([QueryRecord(query_id="q", user_question="How many books?", generated_sql="SELECT COUNT(*) FROM books")])
-    monkeypatch.setattr("stef_core.evaluate.align", lambda *_: 1 / 0)
+    # the package's function of the same name hides the module
+    monkeypatch.setattr(sys.modules["stef_core.evaluate"], "align", lambda *_: 1 / 0)
 
     with pytest.raises(RuntimeError, match="the evaluator failed on q"):
         measure(read, None, "capitals")
