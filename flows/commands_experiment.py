@@ -316,12 +316,13 @@ def _listed(runs: Sequence[Mapping[str, Any]], out: Path) -> Iterator[Renderable
     if not runs:
         yield _text(f"No runs in {out}; stef experiment run makes one.")
         return
-    table = _table(f"Runs in {out}", "Run", "ended", "agent", "model", "prompt", "rows", "accuracy", "95 %", "coverage")
+    table = _table(f"Runs in {out}", "Run", "ended", "answered by", "rows", "accuracy", "95 %", "coverage")
     for run in runs:
         span = "–" if run["accuracy_low"] is None else f"{run['accuracy_low']:.1%}–{run['accuracy_high']:.1%}"
         table.add_row(
-            *(_text(str(value or "–")) for value in (run["name"], run["ended_at"].strftime("%Y-%m-%d %H:%M"), run["agent"])),
-            *(_text(str(value or "–")) for value in (run["model"], run["prompt"])),
+            _text(run["name"]),
+            f"{run['ended_at']:%Y-%m-%d %H:%M}",
+            _text(" ".join(run[name] for name in ("agent", "model", "prompt") if run[name])),
             str(run["rows"]),
             _share(run["accuracy"]),
             span,

@@ -19,6 +19,7 @@ SCHEMA_SLOT = "{schema}"
 # where prose ends and a query begins, at the start of a line
 _START = re.compile(r"^[ \t]*(?:SELECT|WITH)\b", re.IGNORECASE | re.MULTILINE)
 _PROSE_AFTER = re.compile(r";\s*\n\s*\n(?=[A-Z*#])|\n\s*\n(?=(?:This|The|Note|Explanation|Here|I|It)\b)")
+_QUOTED = re.compile(r"""'(?:[^']|'')*'|"(?:[^"]|"")*"|`[^`]*`|/\*.*?\*/""", re.DOTALL)
 _THINKING = re.compile(r"^\s*<think>.*?</think>", re.DOTALL)
 
 
@@ -121,9 +122,11 @@ def one_query(text: str) -> str:
     start = _START.search(sql)
     if start and start.start() > 0 and not _is_sql(sql[: start.start()]):
         sql = sql[start.start() :]
-    after = _PROSE_AFTER.search(sql)
-    if after and start:
-        sql = sql[: after.start()]
+    quoted = [match.span() for match in _QUOTED.finditer(sql)]
+    for after in _PROSE_AFTER.finditer(sql):
+        if start and not any(low < after.start() < high for low, high in quoted):
+            sql = sql[: after.start()]
+            break
     return sql.strip().rstrip("; \t\r\n").rstrip() or text.strip()
 
 

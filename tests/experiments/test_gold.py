@@ -44,12 +44,12 @@ def test_every_kind_of_file_gives_the_same_rows(tmp_path: Path, suffix: str) -> 
     lines = [{"question": "How many?", "gold_sql": "SELECT 1; SELECT 2", "level": "hard", "split": "dev", "query_id": "a"}]
     path = tmp_path / f"set{suffix}"
     frame = pl.DataFrame(lines)
-    write: Callable[[Path], object] = {
+    writers: dict[str, Callable[[Path], object]] = {
         ".csv": frame.write_csv,
         ".jsonl": frame.write_ndjson,
         ".parquet": frame.write_parquet,
-    }[suffix]
-    write(path)
+    }
+    writers[suffix](path)
 
     (row,) = read_gold(path)
 
