@@ -26,6 +26,7 @@ _START = np.uint64(0x9E3779B97F4A7C15)
 _SECOND = np.uint64(0xD1B54A32D192ED03)
 _SEARCH_CELLS = 100_000_000  # prefix checks of a search for columns end here; ten identical columns stay far below
 _MATCHED_WHOLE = 400  # rows of one group, up to which every pairing is tried
+_PIECE = 500
 _SHOWN = 60
 
 
@@ -117,17 +118,33 @@ def same_result(
     if early is not None:
         return early
     ties = _Ties.of(len(gold.rows), groups, window) if options.ordered or window else None
-    sides = _Sides(gold, predicted, options, ties)
     flags = frozenset({"by_hash"} if max(len(gold.rows), expected) > options.max_rows else ())
+    how = " in gold's order" if options.ordered and not (ties and ties.is_one) else ""
+    agreed = Comparison(True, f"the same {_rows(expected)} and {_columns(len(gold.columns))}{how}", flags)
+    if window is None and _plainly_same(gold, predicted, options.ordered):
+        return agreed
+    sides = _Sides(gold, predicted, options, ties)
     if sides.match():
-        how = " in gold's order" if options.ordered and not (ties and ties.is_one) else ""
-        return Comparison(True, f"the same {_rows(expected)} and {_columns(len(gold.columns))}{how}", flags)
+        return agreed
     if ties is not None and not ties.is_one and len(gold.rows) == expected:
         free = _Sides(gold, predicted, options, None)
         if free.match():
             return Comparison(False, _order_reason(gold, predicted, free, ties), flags | {"order_differs"})
         sides = free
     return Comparison(False, sides.reason(), flags)
+
+
+def _plainly_same(gold: ResultSet, predicted: ResultSet, ordered: bool) -> bool:
+    """Whether rows agree cell by cell with the columns as they stand, by Python's own equality, which is stricter than ours."""
+    if len(gold.columns) != len(predicted.columns) or len(gold.rows) < 2:
+        return False  # the names of a single row have a say
+    try:
+        if ordered:
+            return gold.rows == predicted.rows
+        # Counter's own equality hashes every row twice more, in Python
+        return dict.__eq__(Counter(gold.rows), Counter(predicted.rows)) is True
+    except (TypeError, ArithmeticError):  # lists have no hash, and a signalling NaN compares with nothing
+        return False
 
 
 # --- what can be told without looking at cells ----------------------------------------------------------------------
@@ -251,7 +268,8 @@ class _Sides:
         if not all(self.candidates):
             return False
         order = sorted(range(len(self.left)), key=lambda i: len(self.candidates[i]))
-        twins = [_positional(column.codes) for column in self.right]
+        several = {j for candidates in self.candidates if len(candidates) > 1 for j in candidates}
+        twins = {j: _positional(self.right[j].codes) if j in several else j for j in range(len(self.right))}
         budget = _SEARCH_CELLS
         chosen: dict[int, int] = {}
         hashes = [(self.left_start, self.right_start)]
@@ -446,7 +464,12 @@ def _by_name(gold: Sequence[str], predicted: Sequence[str]) -> dict[str, int] | 
 
 
 def _read(rows: Sequence[tuple[Any, ...]], width: int, options: CompareOptions) -> list[Column]:
-    return [read_column([row[i] for row in rows], ignore_case=options.ignore_case) for i in range(width)]
+    columns: list[list[Any]] = [[] for _ in range(width)]
+    # in pieces that fit the processor's cache, three times as fast as at once
+    for start in range(0, len(rows), _PIECE):
+        for column, piece in zip(columns, zip(*rows[start : start + _PIECE], strict=True), strict=True):
+            column.extend(piece)
+    return [read_column(values, ignore_case=options.ignore_case) for values in columns]
 
 
 def _extended(hashes: Codes, codes: Codes) -> Codes:

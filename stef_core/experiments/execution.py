@@ -9,7 +9,7 @@ from itertools import pairwise
 from typing import Literal, TypeAlias
 
 from stef_core.experiments.compare_results import CompareOptions, Comparison, ResultSet, Window, same_result
-from stef_core.experiments.statements import Ordering, ordering, split_statements, why_not_one_query
+from stef_core.experiments.statements import Ordering, ordering, spelled_out, split_statements, why_not_one_query
 from stef_core.experiments.values import same_cell
 
 logger = logging.getLogger(__name__)
@@ -77,8 +77,13 @@ class GoldResult:
 
 
 def accepted_queries(gold: Sequence[str], dialect: str | None) -> list[str]:
-    """Every accepted query: each text may hold several, divided by ``;``. The text of each stays as it is."""
-    return [query for text in gold for query in split_statements(text, dialect)]
+    """Every accepted query: each text may hold several, divided by ``;``, or choices of columns (`spelled_out`).
+
+    The text of each stays as it is.
+    """
+    return [
+        query for text in gold for statement in split_statements(text, dialect) for query in spelled_out(statement, dialect)
+    ]
 
 
 def execution_accuracy(

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import combinations, pairwise
 
 import sqlglot
 from sqlglot import exp
@@ -30,6 +30,7 @@ _AFTER_ORDER = frozenset({"LIMIT", "OFFSET", "FETCH", "FOR"})
 _AFTER_SELECT = frozenset(
     {"FROM", "WHERE", "GROUP BY", "HAVING", "WINDOW", "QUALIFY", "ORDER BY", "LIMIT", "OFFSET", "FETCH", "FOR"}
 )
+_MAX_CHOICES = 6
 _LITERALS = (TokenType.STRING, TokenType.IDENTIFIER)
 
 
@@ -78,6 +79,38 @@ def split_statements(sql: str, dialect: str | None) -> list[str]:
         else:
             full = True
     return [*pieces, sql[start:].strip()] if full else pieces
+
+
+def spelled_out(sql: str, dialect: str | None) -> list[str]:
+    """The queries that a text with ``{a, b}`` stands for: every choice of at least one of these columns is accepted.
+
+    ``{}`` repeats the choice, as in ``SELECT {u.id, u.name}, count(*) … GROUP BY {}``. Gold of defog's sql-eval is written so.
+    A text without braces, or in DuckDB's SQL where braces are a value, stands for itself.
+    """
+    tokens = _tokens(sql, dialect) if "{" in sql and sqlglot_dialect(dialect) != "duckdb" else None
+    pairs = [
+        (opening, closing)
+        for opening, closing in zip(
+            (token for token in tokens or () if token.token_type is TokenType.L_BRACE),
+            (token for token in tokens or () if token.token_type is TokenType.R_BRACE),
+            strict=False,
+        )
+    ]
+    inside = [[t for t in tokens or () if opening.start < t.start < closing.start] for opening, closing in pairs]
+    chosen = next((items for tokens_between in inside if (items := _items(tokens_between))), None)
+    if chosen is None or len(chosen) > _MAX_CHOICES:
+        return [sql]
+    columns = [_text(sql, item) for item in chosen]
+    queries = []
+    for size in range(1, len(columns) + 1):
+        for some in combinations(columns, size):
+            text, at = "", 0
+            for (opening, closing), between in zip(pairs, inside, strict=True):
+                if between and between[0].start != chosen[0][0].start:
+                    return [sql]  # several different choices in one text: not that notation
+                text, at = text + sql[at : opening.start] + ", ".join(some), closing.end + 1
+            queries.append(text + sql[at:])
+    return queries
 
 
 def why_not_one_query(sql: str, dialect: str | None) -> str | None:

@@ -35,6 +35,8 @@ _ISO = re.compile(
     r"\d{4}-\d\d-\d\d(?:[T ]\d\d:\d\d(?::\d\d(?:[.,]\d{1,9})?)?(?:Z|[+-]\d\d(?::?\d\d)?)?)?",
     re.ASCII,
 )
+_INSTANT = "\0instant "
+_OF_INSTANTS = np.uint64(0xA0761D6478BD642F)  # keeps the codes of moments and of numbers apart
 _ISO_START = r"^\d{4}-\d\d-\d\d"
 
 
@@ -94,7 +96,7 @@ def _decimal(value: Decimal) -> int | float | str:
 def _instant(value: dt.datetime) -> str:
     if value.tzinfo is not None:
         value = value.replace(tzinfo=None) - (value.utcoffset() or dt.timedelta())
-    return f"\0instant {(value - _EPOCH) // _MICROSECOND}"
+    return f"{_INSTANT}{(value - _EPOCH) // _MICROSECOND}"
 
 
 def _rarer(value: Any, ignore_case: bool) -> str:
@@ -155,18 +157,15 @@ class Column:
 
 def read_column(values: Sequence[Any], *, ignore_case: bool = False) -> Column:
     """A column in arrays. Columns of one plain type are read at once, others cell by cell."""
-    kinds = set(map(type, values)) - {type(None)}
+    kind = type(next((value for value in values if value is not None), None))
     column: Column | None = None
-    if len(kinds) == 1:
-        kind = kinds.pop()
-        if kind is int:
-            column = _integers(values)
-        elif kind is float:
-            column = _floats(values)
-        elif kind is str:
-            column = None if ignore_case else _texts(values)
-        elif kind is dt.date or kind is dt.datetime:
-            column = _moments(values)
+    # texts and integers are refused by the constructor of their array if another type stands among them
+    if kind is int:
+        column = _integers(values)
+    elif kind is str:
+        column = None if ignore_case else _texts(values)
+    elif kind in (float, dt.date, dt.datetime) and set(map(type, values)) <= {kind, type(None)}:
+        column = _floats(values) if kind is float else _moments(values, kind)
     return column if column is not None else _cell_by_cell(values, ignore_case)
 
 
@@ -208,13 +207,18 @@ def _texts(values: Sequence[Any]) -> Column | None:
     return _tokens(series.fill_null(NULL))
 
 
-def _moments(values: Sequence[Any]) -> Column | None:
-    if any(isinstance(value, dt.datetime) and value.tzinfo is not None for value in values):
+def _moments(values: Sequence[Any], kind: type) -> Column | None:
+    if kind is dt.datetime and any(value is not None and value.tzinfo is not None for value in values):
         return None
-    kind = pl.Datetime("us") if any(isinstance(value, dt.datetime) for value in values) else pl.Date()
-    series = pl.Series(values, dtype=kind).cast(pl.Datetime("us")).cast(pl.Int64)
-    tokens = pl.select(pl.format("\0instant {}", series)).to_series()
-    return _tokens(tokens.fill_null(NULL))
+    series = pl.Series(values, dtype=pl.Date if kind is dt.date else pl.Datetime("us")).cast(pl.Datetime("us")).cast(pl.Int64)
+    absent = series.is_null().to_numpy()
+    codes = _instant_codes(series.fill_null(0).to_numpy())
+    codes[absent] = _NULL_CODE
+    return Column(codes, np.full(len(codes), np.nan), np.zeros(len(codes), dtype=np.bool_))
+
+
+def _instant_codes(microseconds: npt.NDArray[np.int64]) -> Codes:
+    return mixed(microseconds.view(np.uint64) ^ _OF_INSTANTS)
 
 
 def _cell_by_cell(values: Sequence[Any], ignore_case: bool) -> Column:
@@ -228,6 +232,10 @@ def _cell_by_cell(values: Sequence[Any], ignore_case: bool) -> Column:
     codes = _hashed(pl.Series(_encodable(tokens), dtype=pl.String))
     plain = ~np.isnan(numbers) & ~np.array(wide, dtype=np.bool_)
     codes[plain] = number_codes(numbers[plain])
+    moments = [k for k, token in enumerate(tokens) if token.startswith(_INSTANT)]
+    if moments:
+        passed = np.array([int(tokens[k].removeprefix(_INSTANT)) for k in moments], dtype=np.int64)
+        codes[moments] = _instant_codes(passed)
     return Column(codes, numbers, integers)
 
 
