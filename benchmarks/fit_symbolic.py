@@ -30,7 +30,7 @@ DATA = "NL2SQL-BUGS, NL2SQL360 and Spider agents, defog: expert or execution lab
 SPIDER_SHARE = 6  # one spider row in six is enough for a fit
 # what each corpus weighs in sum, in rows, so that none rules; defog is nearly all right and says little of what goes wrong
 TOTALS = {"bugs": 1000.0, "spider": 2000.0, "other": 5.0}
-GRADES = ((0.66, "correct"), (0.52, "likely_correct"), (0.3, "potentially_incorrect"), (0.0, "incorrect"))
+GRADES = ((0.52, "correct"), (0.5, "likely_correct"), (0.35, "potentially_incorrect"), (0.0, "incorrect"))
 
 
 def figures(rows: Sequence[Row], p: np.ndarray[Any, Any]) -> dict[str, float]:

@@ -128,6 +128,7 @@ class Catalogue:
             table_words=app.table_words,
             own=witness_of(record.user_question),
             names=app.names,
+            owning=app.owning,
             questions=app.questions,
         )
 
@@ -188,7 +189,19 @@ def _app_catalogue(facts: Mapping[Fact, frozenset[str]]) -> AppCatalogue:
     words = {key: frozenset(identifier_words(key)) for kind, key in facts if kind == "table"}
     asked = frozenset().union(*facts.values()) if facts else frozenset()
     names = tuple(sorted(key for kind, key in facts if kind == "name"))
-    return AppCatalogue(facts=facts, table_words=words, names=names, fingerprint=_digest(_lines(facts)), questions=len(asked))
+    owning: dict[str, tuple[str, ...]] = {}
+    for kind, key in sorted(facts):
+        if kind == "column":
+            table, _, name = key.rpartition(".")
+            owning[name] = (*owning.get(name, ()), table)
+    return AppCatalogue(
+        facts=facts,
+        table_words=words,
+        names=names,
+        owning=owning,
+        fingerprint=_digest(_lines(facts)),
+        questions=len(asked),
+    )
 
 
 def _lines(facts: Mapping[Fact, frozenset[str]]) -> Iterator[str]:

@@ -366,3 +366,13 @@ def test_a_wrong_join_that_the_log_contradicts_lowers_p_right() -> None:
     assert contradicted.p_right is not None
     assert contradicted.p_right < alone.p_right - 0.05
     assert any("log" in reason for reason in contradicted.reasons)
+
+
+def test_a_name_that_two_tables_own_is_known_to_be_theirs() -> None:
+    catalogue = catalogue_of(mined([asked("who?", "SELECT name FROM staff"), asked("what?", "SELECT name FROM goods")]))
+
+    witness = catalogue.witness(asked("a third question", "SELECT name FROM places"))
+
+    assert witness is not None
+    assert witness.owners("name") == 2
+    assert witness.owners("price") == 0
