@@ -17,9 +17,10 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from contextlib import ExitStack, contextmanager
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
+from urllib.parse import urlsplit
 
 from stef_core.errors import InputError, RuleError, TransientError
 from stef_core.evaluate import Judge, QuestionReader, evaluate
@@ -40,9 +41,10 @@ from stef_core.experiments.compare_runs import (
 from stef_core.experiments.error_codes import Analysis, Tally, pareto
 from stef_core.experiments.gold import UNLEVELLED, GoldRow, accepted, named_columns, read_gold, read_table
 from stef_core.experiments.sampling import balanced_sample, by_level, without_duplicates
-from stef_core.frames import EXPERIMENT_RESULTS, compact_json, frame_of
+from stef_core.frames import EXPERIMENT_RESULTS, EXPERIMENT_RUNS, compact_json, frame_of
 from stef_core.prompts import load_prompt
 from stef_core.records import Evaluation, QueryRecord
+from stef_core.rows import UNANSWERED
 from stef_core.rules import Rules
 from stef_core.version import CORE_VERSION
 from tasks.experiment_agents import BASELINE, Agent, Baseline, FunctionAgent, Predictions
@@ -327,7 +329,7 @@ def check_experiment(experiment: Experiment, settings: Settings, agent_settings:
             raise RuleError(
                 "nobody is named who answers: give --model (with --prompt FILE), --agent module:function or --predictions"
             )
-        check_settings(agent_settings)
+        check_settings(agent_settings, needed_by="the baseline agent asks a model")
 
 
 def run_experiment(
@@ -397,7 +399,8 @@ def run_experiment(
     notes = _notes(folder, about)
     _write_csv(folder / RESULTS, COLUMNS, rows)
     with _writing(folder / RUN) as path:
-        path.write_text(json.dumps(about, ensure_ascii=False, indent=2, default=str) + "\n", encoding="utf-8")
+        kept = about | {"recorded": experiment.record}
+        path.write_text(json.dumps(kept, ensure_ascii=False, indent=2, default=str) + "\n", encoding="utf-8")
     (folder / ANALYSIS).unlink(missing_ok=True)  # of other rows than these
     if experiment.record:
         _record(settings, about, [_stored(experiment.name, row) for row in rows])
@@ -449,9 +452,11 @@ class _Worker:
         self._turn = threading.Lock()
 
     def known(self, row: GoldRow) -> dict[str, Any] | None:
-        """The finished row of an earlier start; one that was not run is tried again."""
+        """The finished row of an earlier start; one that was not run, or that the judge did not answer for, is tried again."""
         found = self._journal.find("row", self._row_key(row))
-        return None if found is None or found["execution_accuracy"] == NOT_RUN else self._placed(found, row)
+        if found is None or found["execution_accuracy"] == NOT_RUN or found["reason"] in UNANSWERED:
+            return None
+        return self._placed(found, row)
 
     def finish(self, row: GoldRow) -> dict[str, Any]:
         """Answer, run, compare and score one question."""
@@ -474,7 +479,7 @@ class _Worker:
         """A finished row with what the data set says of it today."""
         about = {
             "query": row.question,
-            "expected_sql": ";\n".join(row.gold_sql),
+            "expected_sql": "\n;\n".join(row.gold_sql),  # a query may end in a comment
             "level": row.level,
             "query_id": row.query_id,
             "ordinal": row.number,
@@ -491,7 +496,7 @@ class _Worker:
         if kept is not None:
             return AgentAnswer(**kept["answer"]), kept["latency"]
         start = self._clock()
-        answer = self._agent.answer(row)
+        answer = _writable(self._agent.answer(row))
         latency = None if answer.cached or isinstance(self._agent, Predictions) else round(self._clock() - start, 4)
         if answer.sql is not None:  # a failure is asked again by the next start
             self._journal.add("answer", key, {"answer": asdict(answer), "latency": latency})
@@ -557,6 +562,12 @@ def _work(worker: _Worker, gold: Sequence[GoldRow], concurrency: int, tell: Told
             pool.shutdown(wait=False, cancel_futures=True)
             raise
     return [finished[n] for n in range(len(gold))], resumed
+
+
+def _writable(answer: AgentAnswer) -> AgentAnswer:
+    """An answer whose texts can be written as UTF-8: lone surrogates become question marks."""
+    texts = {name: getattr(answer, name) for name in ("sql", "reason", "enriched_question")}
+    return replace(answer, **{name: text.encode("utf-8", "replace").decode() for name, text in texts.items() if text})
 
 
 def _result_row(
@@ -647,7 +658,7 @@ def analyse_run(
         out: Folder of the runs.
         to: CSV to write; ``analysis.csv`` beside the results where None.
         settings: With a model: it is asked; without one the syntax trees tell.
-        record: Add codes and analyses to the run's rows in the warehouse of `settings`.
+        record: Add codes and analyses to the run's rows in the warehouse of `settings`, if the run was recorded at all.
 
     Raises:
         InputError: There is no such run or file, or a column is missing.
@@ -670,9 +681,10 @@ def analyse_run(
     target = to or (path.with_name(ANALYSIS) if path.name == RESULTS else path.with_name(f"{path.stem}.{ANALYSIS}"))
     _write_csv(target, ANALYSIS_COLUMNS, lines)
     about = path.with_name(RUN)
-    if record and settings is not None and path.name == RESULTS and about.is_file():
+    stored = _read_run(about) if path.name == RESULTS and about.is_file() else {}
+    if record and settings is not None and stored.get("recorded"):
         told = {row["query_id"]: analysis for row, analysis in zip(wrong, analyses, strict=True)}
-        _record(settings, _read_run(about), [_stored(path.parent.name, row, told.get(row["query_id"])) for row in rows])
+        _record(settings, stored, [_stored(path.parent.name, row, told.get(row["query_id"])) for row in rows])
     tallies = pareto([analysis.codes for analysis in analyses])
     return Analysed(name=run, rows=tuple(answers), analyses=tuple(analyses), tallies=tuple(tallies), path=target)
 
@@ -788,7 +800,8 @@ def labelled_rows(rows: Sequence[Mapping[str, Any]]) -> list[Labelled]:
 
 def shown_url(url: str) -> str:
     """A URL without its password."""
-    return re.sub(r"(?<=://)([^:/@]*):[^/]*@", r"\1:***@", url)
+    url = re.sub(r"(?<=://)([^:/@]*):[^/]*@", r"\1:***@", url)
+    return re.sub(r"([?&](?:ssl)?password=)[^&]*", r"\1***", url, flags=re.IGNORECASE)
 
 
 @contextmanager
@@ -800,7 +813,7 @@ def _open_database(url: str, *, timeout_s: float, max_rows: int | None) -> Itera
 
 
 def _database_name(url: str) -> str:
-    return Path(url.partition("?")[0].rstrip("/")).stem
+    return Path(urlsplit(url).path).stem
 
 
 def _fingerprint(url: str) -> list[int]:
@@ -819,7 +832,8 @@ def _record(settings: Settings, about: Mapping[str, Any], rows: Sequence[dict[st
     from tasks.warehouse import connect
 
     with connect(settings.warehouse, wait_s=settings.warehouse_wait_s) as store:
-        store.record_experiment(dict(about), frame_of(rows, EXPERIMENT_RESULTS))
+        run = {name: about[name] for name in EXPERIMENT_RUNS if name in about}
+        store.record_experiment(run, frame_of(rows, EXPERIMENT_RESULTS))
 
 
 def _stored(name: str, row: Mapping[str, Any], analysis: Analysis | None = None) -> dict[str, Any]:

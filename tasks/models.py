@@ -119,8 +119,12 @@ def usage_of(stage: QuestionReader | Judge) -> Usage:
     return stage.chat.usage if isinstance(stage, LLMReader | LLMJudge) else Usage()
 
 
-def check_settings(settings: ModelSettings) -> None:
+def check_settings(settings: ModelSettings, *, needed_by: str | None = None) -> None:
     """Refuse settings that no model can be opened with, before anything is read or written.
+
+    Args:
+        settings: What is in force.
+        needed_by: Who needs the model, where it is not the judge.
 
     Raises:
         RuleError: The message names the setting and what to do.
@@ -134,7 +138,7 @@ def check_settings(settings: ModelSettings) -> None:
                     f"STEF_{name.upper()} ({name} in stef.toml) is set, but this version does not enforce it; "
                     "unset it, and limit the calls at the endpoint"
                 )
-        _model_arguments(settings)
+        _model_arguments(settings, needed_by)
 
 
 @contextmanager
@@ -154,10 +158,11 @@ def open_chat(settings: ModelSettings) -> Iterator[OpenAIChatModel]:
             cache.close()
 
 
-def _model_arguments(settings: ModelSettings) -> dict[str, Any]:
+def _model_arguments(settings: ModelSettings, needed_by: str | None = None) -> dict[str, Any]:
+    why, otherwise = ("judge is openai", ", or use STEF_JUDGE=symbolic") if needed_by is None else (needed_by, "")
     model = (settings.model or "").strip()
     if not model:
-        raise RuleError("judge is openai, but no model is named; set STEF_MODEL or --model, or use STEF_JUDGE=symbolic")
+        raise RuleError(f"{why}, but no model is named; set STEF_MODEL or --model{otherwise}")
     base_url = settings.base_url.strip() if settings.base_url else None
     if base_url is not None:
         parts = urlsplit(base_url)
@@ -169,8 +174,8 @@ def _model_arguments(settings: ModelSettings) -> dict[str, Any]:
     if not key:
         if base_url is None or not _is_loopback(base_url):
             raise RuleError(
-                "judge is openai, but there is no key; set STEF_API_KEY or OPENAI_API_KEY "
-                "(any word where the endpoint asks for none), or use STEF_JUDGE=symbolic"
+                f"{why}, but there is no key; set STEF_API_KEY or OPENAI_API_KEY "
+                f"(any word where the endpoint asks for none){otherwise}"
             )
         key = NO_KEY
     return {

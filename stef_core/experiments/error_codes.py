@@ -80,8 +80,10 @@ def analyse(gold: Sequence[str], predicted: str | None, dialect: str | None = No
         flags: Of the execution; one of `EMPTY_FLAGS` adds ``NULL_OR_EMPTY_RESULT``.
     """
     found = min((differences(one, predicted, dialect) for one in gold), key=len, default=[])
-    if EMPTY_FLAGS & set(flags) and not any(d.error_code == "NULL_OR_EMPTY_RESULT" for d in found):
-        found.append(Difference(finding="", error_code="NULL_OR_EMPTY_RESULT", message="no rows came back"))
+    empty = EMPTY_FLAGS & set(flags)
+    if empty and not any(d.error_code == "NULL_OR_EMPTY_RESULT" for d in found):
+        message = "the query failed" if "prediction_failed" in empty else "no rows came back"
+        found.append(Difference(finding="", error_code="NULL_OR_EMPTY_RESULT", message=message))
     codes = tuple(dict.fromkeys(d.error_code for d in found)) or ("OTHER",)
     if not found:
         return Analysis(codes=codes, text="The two queries differ in nothing that their syntax trees show.")

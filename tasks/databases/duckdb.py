@@ -24,6 +24,8 @@ _CONFIG: dict[str, str | bool | int | float | list[str]] = {
     "threads": "2",
 }
 
+_opening = threading.Lock()  # the first connection to a file configures it for those that follow
+
 
 class DuckdbDatabase(ReadOnlyDatabase):
     """A DuckDB file.
@@ -48,9 +50,13 @@ class DuckdbDatabase(ReadOnlyDatabase):
         super().__init__(timeout_s=timeout_s, max_rows=max_rows)
         self._path = file_of(rest, "duckdb")
         try:
-            self._connection = duckdb.connect(str(self._path), read_only=True, config=_CONFIG)
-            self._connection.execute("SET TimeZone = 'UTC'")
-            self._connection.execute("SET lock_configuration = true")
+            with _opening:
+                self._connection = duckdb.connect(str(self._path), read_only=True, config=_CONFIG)
+                # all connections of one process to a file share its configuration, which the first of them has locked
+                ((locked,),) = self._connection.execute("SELECT current_setting('lock_configuration')").fetchall()
+                if not locked:
+                    self._connection.execute("SET GLOBAL TimeZone = 'UTC'")
+                    self._connection.execute("SET lock_configuration = true")
         except duckdb.Error as error:
             raise RuleError(f"database {self._path}: cannot be opened as DuckDB for reading: {one_line(str(error))}") from error
 

@@ -92,14 +92,12 @@ class SqliteDatabase(ReadOnlyDatabase):
         text = one_line(str(error)) or type(error).__name__
         if text == "interrupted":
             return self._timeout()
-        if isinstance(error, sqlite3.Error) and error.sqlite_errorcode in (sqlite3.SQLITE_AUTH, sqlite3.SQLITE_READONLY):
+        code = getattr(error, "sqlite_errorcode", None)  # absent where Python refused the query and not SQLite, as for SELECT ?
+        if code in (sqlite3.SQLITE_AUTH, sqlite3.SQLITE_READONLY):
             return QueryFailure("refused", f"only reading is allowed: {text}")
-        if isinstance(error, sqlite3.OperationalError) and error.sqlite_errorcode == sqlite3.SQLITE_ERROR:
+        if isinstance(error, sqlite3.OperationalError) and code == sqlite3.SQLITE_ERROR:
             return QueryFailure("syntax", text)
-        if isinstance(error, sqlite3.OperationalError) and error.sqlite_errorcode in (
-            sqlite3.SQLITE_BUSY,
-            sqlite3.SQLITE_IOERR,
-        ):
+        if isinstance(error, sqlite3.OperationalError) and code in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_IOERR):
             return QueryFailure("unavailable", text)
         return QueryFailure("error", text)
 

@@ -75,6 +75,13 @@ def test_an_empty_result_is_a_code_of_its_own_beside_its_cause() -> None:
     assert found.codes == ("GENERIC_VALUE_MISMATCH", "NULL_OR_EMPTY_RESULT")
 
 
+def test_a_query_that_failed_is_said_to_have_failed() -> None:
+    found = analyse(["SELECT a FROM t"], "SELECT nothing FROM t", "sqlite", flags=["prediction_failed", "prediction_syntax"])
+
+    assert found.codes == ("WRONG_SOURCE_TABLE_OR_COLUMN", "NULL_OR_EMPTY_RESULT")
+    assert found.text.endswith("; the query failed.")
+
+
 def test_every_finding_code_maps_to_an_error_code() -> None:
     assert {entry.error_code for entry in CODES.values()} <= set(ERROR_CODES) == set(get_args(ErrorCode))
 

@@ -12,6 +12,7 @@ import subprocess
 import sys
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -20,9 +21,11 @@ from scipy.stats import binomtest
 
 from flows import cli
 from stef_core.errors import BusyError
+from stef_core.experiments.compare_results import ResultSet
+from tasks.databases import open_database
 from tasks.demo_experiment import PROMPTS, questions, write_demo_experiment
 from tasks.experiment_journal import Journal, key_of, open_journal
-from tasks.experiments import COLUMNS, read_results
+from tasks.experiments import COLUMNS, read_results, shown_url
 from tasks.warehouse import connect
 from tests.openai_server import Reply, answer, error, serving
 
@@ -286,6 +289,107 @@ def test_two_processes_do_not_run_one_experiment_at_once(capsys: pytest.CaptureF
 
     assert code == 3
     assert "another process is running this experiment" in capsys.readouterr().err
+
+
+def test_a_run_goes_the_same_way_on_every_engine(
+    capsys: pytest.CaptureFixture[str], engine: str, database_urls: dict[str, str]
+) -> None:
+    Path("set.jsonl").write_text(
+        json.dumps({"question": "How many?", "gold_sql": ["SELECT COUNT(*) FROM visits", "SELECT 7 -- or so"], "level": "easy"})
+        + json.dumps({"question": "Where?", "gold_sql": "SELECT site FROM visits ORDER BY id", "level": "hard"}).join("\n\n")
+        + json.dumps({"question": "Who?", "gold_sql": "SELECT nurse FROM visits", "level": "hard"})
+    )
+    Path("p.csv").write_text(
+        "question,predicted_sql\nHow many?,SELECT 7\nWhere?,SELECT site FROM visits ORDER BY id DESC\nWho?,DELETE FROM visits\n"
+    )
+    command = ["run", "--name", engine, "--dataset", "set.jsonl", "--database", database_urls[engine], "--no-record"]
+
+    told = stef(capsys, *command, "--predictions", "p.csv")
+    analysed = stef(capsys, "analyze", engine)
+
+    rows = rows_of(told["results"])
+    assert [row["execution_accuracy"] for row in rows] == ["correct", "incorrect", "incorrect"]
+    assert rows[0]["expected_sql"].count(";") == 1
+    assert "prediction_refused" in rows[2]["flags"]
+    assert analysed["incorrect"] == 2
+    assert not Path("stef.duckdb").exists()  # a run that was not recorded is not recorded by its analysis either
+
+
+def test_a_row_that_the_judge_did_not_answer_for_is_scored_by_the_next_start_without_asking_the_agent(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("stef_core.llm.BACKOFF_MAX_S", 0.0)
+    up = threading.Event()
+
+    def script(body: dict[str, Any], _: int) -> Reply:
+        if not up.is_set():
+            return error(503, "not today")
+        return answer({"reasons": ["so"], "grade": "correct", "confidence": 0.9})
+
+    with serving(script) as server:
+        monkeypatch.setenv("STEF_BASE_URL", server.base_url)
+        command = ran("v1", "--judge", "openai", "--judge-model", "m")
+        before = rows_of(stef(capsys, *command)["results"])
+        up.set()
+        asked = server.requests
+
+        again = stef(capsys, *command)
+
+        assert server.requests > asked
+    assert {row["status"] for row in before} == {"unscored"}
+    assert {row["execution_accuracy"] for row in before} == {"incorrect"}
+    assert again["resumed"] == 0
+    assert len(Path("asked.txt").read_text().splitlines()) == 2
+
+
+def test_a_database_is_opened_once_for_each_thread_of_one_process(database_urls: dict[str, str]) -> None:
+    with open_database(database_urls["duckdb"]), ThreadPoolExecutor(8) as pool:
+        found = list(pool.map(_count, [database_urls["duckdb"]] * 16))
+
+    assert found == [[(6, "UTC")]] * 16
+
+
+def _count(url: str) -> list[tuple[Any, ...]]:
+    with open_database(url) as opened:
+        result = opened.run("SELECT COUNT(*), current_setting('TimeZone') FROM visits")
+    assert isinstance(result, ResultSet), result
+    return result.rows
+
+
+def test_a_query_with_a_parameter_is_wrong_and_stops_nothing(capsys: pytest.CaptureFixture[str]) -> None:
+    Path("my_agent.py").write_text("def answer(question):\n    return 'SELECT a FROM t WHERE a = ?'\n")
+
+    told = stef(capsys, *ran())
+
+    assert (told["accuracy"]["incorrect"], told["accuracy"]["coverage"]) == (2, 1.0)
+
+
+def test_text_that_is_no_unicode_does_not_stop_a_run(capsys: pytest.CaptureFixture[str]) -> None:
+    Path("my_agent.py").write_text("def answer(question):\n    return 'SELECT \\ud800\\x00'\n")
+
+    told = stef(capsys, *ran())
+
+    assert [row["predicted_sql"].startswith("SELECT ?") for row in rows_of(told["results"])] == [True, True]
+
+
+@pytest.mark.parametrize(
+    ("url", "shown"),
+    [
+        ("postgresql://ann:s3cret@host/db", "postgresql://ann:***@host/db"),
+        ("postgresql://ann:s3:cr@t@host", "postgresql://ann:***@host"),
+        ("postgresql://host/db?user=ann&password=s3cret&x=1", "postgresql://host/db?user=ann&password=***&x=1"),
+        ("sqlite:////data/a.sqlite", "sqlite:////data/a.sqlite"),
+    ],
+)
+def test_no_password_is_written(url: str, shown: str) -> None:
+    assert shown_url(url) == shown
+
+
+def test_an_agent_without_a_key_is_told_so(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    message = refused(capsys, *ran()[:-2], "--model", "m")
+
+    assert message.startswith("the baseline agent asks a model, but there is no key; set STEF_API_KEY or OPENAI_API_KEY")
+    assert "STEF_JUDGE" not in message
 
 
 # --- the journal ----------------------------------------------------------------------------------------------------
