@@ -11,11 +11,11 @@ import numpy as np
 import numpy.typing as npt
 
 from stef_core.experiments.values import (
-    EXACT_INTEGERS_BELOW,
     Codes,
     Column,
     Flags,
     canonical,
+    integers_are_exact,
     mixed,
     number_codes,
     read_column,
@@ -242,6 +242,8 @@ class _Sides:
         self.left_start = mixed(ties.gold + _START) if ties else np.full(len(self.gold_rows), _START)
         self.right_start = mixed(ties.predicted + _START) if ties else np.full(len(self.predicted_rows), _START)
         self.whole = len(self.gold_rows) == len(self.predicted_rows)
+        strict = integers_are_exact(options.abs_tol, options.rel_tol)
+        self.exact = {id(c): c.is_whole and (strict or not c.integers.any()) for c in (*self.left, *self.right)}
         self.candidates: list[list[int]] = []
         self.assigned: list[int] = []
         self.clusters: _Clusters | None = None
@@ -252,14 +254,18 @@ class _Sides:
         """Find columns under which the rows agree: exactly first, which is fast, and then within the tolerance."""
         if self._search(None):
             return True
-        if all(column.is_exact for column in (*self.left, *self.right)):
+        if all(map(self._exact, (*self.left, *self.right))):
             return False
         self.clusters = _cluster(self.left, self.right, self.options)
         return self._search(self.clusters)
 
+    def _exact(self, column: Column) -> bool:
+        """No cell of the column needs a tolerance."""
+        return self.exact[id(column)]
+
     def _codes(self, i: int, j: int, clusters: _Clusters | None) -> tuple[Codes, Codes]:
         a, b = self.left[i], self.right[j]
-        if clusters is None or (a.is_exact and b.is_exact):
+        if clusters is None or (self._exact(a) and self._exact(b)):
             return a.codes, b.codes
         return clusters.codes[id(a)], clusters.codes[id(b)]
 
@@ -332,7 +338,7 @@ class _Sides:
             ]
             for exact in ((True,) if clusters is None else (True, False))
         }
-        exact = [[clusters is None or column.is_exact for column in side] for side in (self.left, self.right)]
+        exact = [[clusters is None or self._exact(column) for column in side] for side in (self.left, self.right)]
         return [
             [
                 j
@@ -373,7 +379,7 @@ class _Sides:
             return None
         left, right = np.zeros(len(self.gold_rows), np.bool_), np.zeros(len(self.predicted_rows), np.bool_)
         for i, j in chosen.items():
-            if not (self.left[i].is_exact and self.right[j].is_exact):
+            if not (self._exact(self.left[i]) and self._exact(self.right[j])):
                 left |= clusters.loose[id(self.left[i])]
                 right |= clusters.loose[id(self.right[j])]
         return (left, right) if left.any() or right.any() else None
@@ -500,7 +506,7 @@ def _cluster(left: list[Column], right: list[Column], options: CompareOptions) -
     last = np.searchsorted(number, np.arange(number[-1] + 1), "right") - 1
     low, high = values[first], values[last]
     wide = high - low > np.maximum(options.abs_tol, options.rel_tol * np.maximum(np.abs(low), np.abs(high)))
-    if options.rel_tol < EXACT_INTEGERS_BELOW and options.abs_tol < 1:
+    if integers_are_exact(options.abs_tol, options.rel_tol):
         whole = np.unique(np.concatenate([column.numbers[column.integers] for column in columns]))
         held = np.bincount(number[np.searchsorted(values, whole)], minlength=len(first))
         wide |= (held > 1) | ((held > 0) & (np.abs(high) > 2**53))

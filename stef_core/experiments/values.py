@@ -124,11 +124,16 @@ def _member(value: Any, ignore_case: bool) -> str:
     return str(cell) if isinstance(cell, int) else str(int(cell)) if cell.is_integer() else f"{cell:.12g}"
 
 
+def integers_are_exact(abs_tol: float, rel_tol: float) -> bool:
+    """Whether a tolerance is so fine that it stands for the rounding of floating point only."""
+    return rel_tol < EXACT_INTEGERS_BELOW and abs_tol < 1
+
+
 def same_number(a: float, b: float, abs_tol: float, rel_tol: float) -> bool:
     """Whether two finite numbers are equal: within the tolerance, and two integers exactly unless the tolerance is coarse."""
     if a == b:
         return True
-    if rel_tol < EXACT_INTEGERS_BELOW and abs_tol < 1 and isinstance(a, int) and isinstance(b, int):
+    if isinstance(a, int) and isinstance(b, int) and integers_are_exact(abs_tol, rel_tol):
         return False
     return math.isclose(a, b, rel_tol=rel_tol, abs_tol=abs_tol)
 
@@ -150,22 +155,23 @@ class Column:
     integers: Flags  # cells that are integers
 
     @property
-    def is_exact(self) -> bool:
-        """No cell needs a tolerance: every number is an integer."""
+    def is_whole(self) -> bool:
+        """Every number is an integer."""
         return bool((self.integers | np.isnan(self.numbers)).all())
 
 
 def read_column(values: Sequence[Any], *, ignore_case: bool = False) -> Column:
     """A column in arrays. Columns of one plain type are read at once, others cell by cell."""
-    kind = type(next((value for value in values if value is not None), None))
+    kinds = set(map(type, values)) - {type(None)}
     column: Column | None = None
-    # texts and integers are refused by the constructor of their array if another type stands among them
-    if kind is int:
+    if kinds == {int}:
         column = _integers(values)
-    elif kind is str:
+    elif kinds == {str}:
         column = None if ignore_case else _texts(values)
-    elif kind in (float, dt.date, dt.datetime) and set(map(type, values)) <= {kind, type(None)}:
-        column = _floats(values) if kind is float else _moments(values, kind)
+    elif kinds == {float}:
+        column = _floats(values)
+    elif kinds in ({dt.date}, {dt.datetime}):
+        column = _moments(values, *kinds)
     return column if column is not None else _cell_by_cell(values, ignore_case)
 
 
