@@ -56,7 +56,7 @@ def calibrate(
     settings = load_settings({"judge": judge, "model": model, "rules": rules})
     request = Request(
         labelled=labelled,
-        columns=_mapping(columns or []),
+        columns=read_mapping(columns or []),
         sources=tuple(source or ()),
         catalogue=catalogue,
         refit=refit_folds,
@@ -74,7 +74,7 @@ def calibrate(
     if as_json:
         typer.echo(json.dumps(found.to_json() | written, ensure_ascii=False))
         return
-    console = _console()
+    console = open_console()
     for part in tables(found):
         console.print(part)
     for name, path in written.items():
@@ -255,7 +255,12 @@ def _short(value: float) -> str:
     return text.replace("0.", ".", 1) if abs(value) < 0.995 else text
 
 
-def _mapping(pairs: Sequence[str]) -> dict[str, str]:
+def read_mapping(pairs: Sequence[str]) -> dict[str, str]:
+    """Values of ``--map COLUMN=NAME`` as our name of a column → the file's.
+
+    Raises:
+        InputError: A value is of another form.
+    """
     from stef_core.errors import InputError
 
     out = {}
@@ -273,7 +278,7 @@ def _progress(*, show: bool) -> Iterator[Told]:
     if not show:
         yield lambda *_: None
         return
-    console = _console(stderr=True)
+    console = open_console(stderr=True)
     if not console.is_terminal:
 
         def line(what: str, done: int, total: int) -> None:
@@ -290,7 +295,8 @@ def _progress(*, show: bool) -> Iterator[Told]:
         yield lambda what, done, total: bar.update(step, description=what, completed=done, total=total)
 
 
-def _console(*, stderr: bool = False) -> Console:
+def open_console(*, stderr: bool = False) -> Console:
+    """A console as wide as the terminal, and `WIDTH` columns where there is none."""
     from rich.console import Console
 
     console = Console(stderr=stderr)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from flows.commands_calibrate import _console, _mapping
+from flows.commands_calibrate import open_console, read_mapping
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -59,7 +59,7 @@ def dataset(
             source,
             database,
             out,
-            columns=_mapping(columns or []),
+            columns=read_mapping(columns or []),
             per_level=per_level,
             seed=seed,
             timeout_s=timeout_s,
@@ -113,7 +113,7 @@ def run(
         agent=agent,
         predictions=predictions,
         prompt=prompt,
-        columns=_mapping(columns or []),
+        columns=read_mapping(columns or []),
         limit=limit,
         subset=compared == "subset",
         ignore_case=ignore_case,
@@ -372,7 +372,7 @@ def _table(title: str, first: str, *others: str) -> Table:
 def _show(parts: Iterator[RenderableType]) -> None:
     from rich.text import Text
 
-    console = _console()
+    console = open_console()
     for part in parts:
         console.print(part, soft_wrap=isinstance(part, Text), highlight=False)
     console.print()
@@ -388,7 +388,7 @@ def _progress(*, show: bool) -> Iterator[Told]:
     if not show:
         yield lambda *_: None
         return
-    console = _console(stderr=True)
+    console = open_console(stderr=True)
     if not console.is_terminal:
 
         def line(what: str, done: int, total: int) -> None:

@@ -8,6 +8,7 @@ Source: experiments.md, "The loop" 5.
 from __future__ import annotations
 
 import json
+import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -35,6 +36,7 @@ ErrorCode: TypeAlias = Literal[
     "GENERIC_VALUE_MISMATCH",
     "OTHER",
 ]
+_LITERAL = re.compile(r"'(?:[^']|'')*'")
 ERROR_CODES: tuple[ErrorCode, ...] = get_args(ErrorCode)
 EMPTY_FLAGS = frozenset({"prediction_empty", "prediction_failed"})  # of an outcome: nothing came back to compare
 DIFFERENCES_TOLD = 4
@@ -153,6 +155,7 @@ def _compare(gold: SqlSpec, spec: SqlSpec) -> Iterator[Difference]:
     yield from _order(gold, spec)
     yield from _windows(gold, spec)
     yield from _joins(gold, spec)
+    yield from _spellings(gold, spec)
     known = {(d.kind, d.sql_part) for d in gold.defects}
     for defect in spec.defects:
         if (defect.kind, defect.sql_part) not in known:
@@ -222,6 +225,15 @@ def _part(condition: Filter, part: str) -> Any:
     return getattr(condition, part)
 
 
+def _matching(one: Condition, other: Condition) -> bool:
+    """One column matched with other values, by whichever of ``= IN LIKE``."""
+    if not isinstance(one, Filter) or not isinstance(other, Filter) or _is_nested(one) or _is_nested(other):
+        return False
+    families = [next((n for n, family in enumerate(_MATCHING) if each.op in family), None) for each in (one, other)]
+    same = families[0] is not None and families[0] == families[1] and _same("column", "agg")(one, other)
+    return same and _part(one, "value") != _part(other, "value")
+
+
 def _regrouped(one: Condition, other: Condition) -> bool:
     """The same conditions tied by another AND or OR."""
     if isinstance(one, Filter) and isinstance(other, Filter):
@@ -230,9 +242,11 @@ def _regrouped(one: Condition, other: Condition) -> bool:
     return bool(columns[0] & columns[1])
 
 
+_MATCHING = (("=", "in", "like"), ("!=", "not_in", "not_like"))
 # what a missing condition and an extra one have in common, tried in this order, and what the pair then is
 _PAIRINGS: tuple[tuple[Callable[[Condition, Condition], bool], str, str], ...] = (
     (_same("column", "op", "agg", "nested"), "wrong_filter_value", "compares {} where gold has {}"),
+    (_matching, "wrong_filter_value", "compares {} where gold has {}"),
     (_same("op", "value", "agg"), "wrong_filter_column", "sets {} where gold has {}"),
     (_same("column", "value", "agg"), "wrong_filter_operator", "compares {} where gold has {}"),
     (_same("column", "agg", "nested"), "wrong_filter_operator", "compares {} where gold has {}"),
@@ -256,6 +270,8 @@ def _aggregations(gold: SqlSpec, spec: SqlSpec) -> Iterator[Difference]:
         for other in extra:
             if (wanted.func, _key(wanted.column)) == (other.func, _key(other.column)) and wanted.distinct != other.distinct:
                 code = "missing_distinct" if wanted.distinct else "extra_distinct"
+            elif _but_filter(wanted) == _but_filter(other):
+                code = "wrong_filter_value" if len(wanted.filter) == len(other.filter) else "wrong_aggregation"
             elif wanted.func == other.func:
                 if wanted.distinct and not other.distinct:
                     yield _of(
@@ -274,6 +290,10 @@ def _aggregations(gold: SqlSpec, spec: SqlSpec) -> Iterator[Difference]:
         yield _of("missing_aggregation", f"does not compute {aggregation_text(wanted)}")
     for other in extra:
         yield _of("extra_aggregation", f"computes {aggregation_text(other)}, which gold does not")
+
+
+def _but_filter(aggregation: Aggregation) -> tuple[str, str, bool]:
+    return aggregation.func, _key(aggregation.column), aggregation.distinct
 
 
 def _aggregation_key(aggregation: Aggregation) -> str:
@@ -297,7 +317,8 @@ def _outputs(gold: SqlSpec, spec: SqlSpec) -> Iterator[Difference]:
     missing, extra = _apart(gold.projections, spec.projections, _key)
     if missing and extra:
         same = {_base(c) for c in missing} & {_base(c) for c in extra}
-        code = "extra_transformation" if same else "wrong_output"
+        bare = [sorted(_LITERAL.sub("'…'", column_text(c)) for c in columns) for columns in (missing, extra)]
+        code = "wrong_filter_value" if bare[0] == bare[1] else ("extra_transformation" if same else "wrong_output")
         yield _of(code, f"outputs {_names(extra)} where gold outputs {_names(missing)}")
     elif missing:
         yield _of("missing_output", f"does not output {_names(missing)}")
@@ -363,6 +384,15 @@ def _joins(gold: SqlSpec, spec: SqlSpec) -> Iterator[Difference]:
         kinds = [sorted(e.kind for e in each.joins) for each in (gold, spec)]
         if kinds[0] != kinds[1]:
             yield _of("wrong_join", f"joins as {', '.join(kinds[1])}, gold as {', '.join(kinds[0])}")
+
+
+def _spellings(gold: SqlSpec, spec: SqlSpec) -> Iterator[Difference]:
+    """Literals that are one in the canonical form, and another text to most databases."""
+    written = {" ".join(text.split()).casefold(): text for text in spec.literals}
+    for text in gold.literals:
+        other = written.get(" ".join(text.split()).casefold())
+        if other is not None and text not in spec.literals and other not in gold.literals:
+            yield _of("wrong_filter_value", f"writes {other!r} where gold writes {text!r}")
 
 
 def _edge(edge: Any) -> str:

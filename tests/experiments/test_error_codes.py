@@ -38,6 +38,14 @@ CASES = [
     ("SELECT a FROM t", "SELECT a, b FROM t", "OUTPUT_COLUMN_ALIAS_MISMATCH"),
     ("SELECT a FROM t WHERE b = 'Oslo'", "SELECT a FROM t WHERE b = 'Bergen'", "GENERIC_VALUE_MISMATCH"),
     ("SELECT a FROM t WHERE b = 'crime'", "SELECT a FROM t WHERE b = 'Crime'", "GENERIC_VALUE_MISMATCH"),
+    ("SELECT a FROM t WHERE b = 'x'", "SELECT a FROM t WHERE b LIKE '%y%'", "GENERIC_VALUE_MISMATCH"),
+    ("SELECT a FROM t WHERE b IN ('x', 'y')", "SELECT a FROM t WHERE b = 'x'", "GENERIC_VALUE_MISMATCH"),
+    ("SELECT CASE WHEN a > 1 THEN 'yes' END FROM t", "SELECT CASE WHEN a > 1 THEN 'y' END FROM t", "GENERIC_VALUE_MISMATCH"),
+    (
+        "SELECT SUM(CASE WHEN a = 'x' THEN b END) FROM t",
+        "SELECT SUM(CASE WHEN a = 'y' THEN b END) FROM t",
+        "GENERIC_VALUE_MISMATCH",
+    ),
     ("SELECT a FROM t ORDER BY b LIMIT 5", "SELECT a FROM t ORDER BY b LIMIT 3", "GENERIC_VALUE_MISMATCH"),
     ("SELECT a FROM t", "", "NULL_OR_EMPTY_RESULT"),
     ("SELECT a FROM t", "I cannot answer that.", "NULL_OR_EMPTY_RESULT"),
@@ -113,7 +121,7 @@ def test_wrong_answers_that_people_labelled_get_a_code_that_mostly_agrees(record
         found = analyse(accepted(row["gold_sql"]) or (), row["generated_sql"], row["dialect"])
         outcomes["rows"] += 1
         outcomes["coded"] += found.codes != ("OTHER",)
-        if row["error_types"]:
+        if row["source"] == "nl2sql_bugs":  # other sources name types of another taxonomy
             said = {kind.split("/")[0] for kind in row["error_types"]}
             ours = [{kind.split("/")[0] for kind in CODES[d.finding].bugs} for d in found.differences if d.finding]
             outcomes["typed"] += 1
@@ -123,6 +131,6 @@ def test_wrong_answers_that_people_labelled_get_a_code_that_mostly_agrees(record
     record_property("outcomes", dict(outcomes))
     assert outcomes["rows"] > 1000
     assert outcomes["coded"] / outcomes["rows"] >= 0.9
-    # measured 0.818 for any and 0.604 for the weightiest difference
-    assert outcomes["agree"] / outcomes["typed"] >= 0.75
-    assert outcomes["first agrees"] / outcomes["typed"] >= 0.5
+    # measured 0.892 for any difference and 0.660 for the first; the commonest type alone would reach 0.434
+    assert outcomes["agree"] / outcomes["typed"] >= 0.85
+    assert outcomes["first agrees"] / outcomes["typed"] >= 0.6
