@@ -8,6 +8,7 @@ import pytest
 
 from stef_core.experiments.analysis_llm import WrongAnswer, analyse_many, analyse_offline
 from stef_core.llm import OpenAIChatModel
+from stef_core.prompts import load_prompt
 from tests.openai_server import REFUSAL, Reply, answer, serving
 
 WRONG = WrongAnswer(
@@ -58,3 +59,8 @@ def test_where_the_model_fails_the_syntax_trees_tell(reply: Reply) -> None:
     assert (found.codes, found.by) == (offline.codes, "trees")
     assert found.text.startswith(offline.text)
     assert "the model gave none" in found.text
+
+
+@pytest.mark.parametrize("version", ["analyse_error_v1@58c26a95", "sql_agent_v1@42ccdaa2"])
+def test_an_edited_prompt_needs_a_new_version_here(version: str) -> None:
+    assert load_prompt(version.partition("@")[0]).version == version
