@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
@@ -24,7 +24,8 @@ from stef_core.experiments.values import (
 
 _START = np.uint64(0x9E3779B97F4A7C15)
 _SECOND = np.uint64(0xD1B54A32D192ED03)
-_SEARCH_CELLS = 100_000_000  # prefix checks of a search for columns end here; ten identical columns stay far below
+_SEARCH_CELLS = 200_000_000  # cells that the checks of a search for columns may read, some seconds' worth
+_CHECK_CELLS = 4_000  # what a check costs beside its cells, in cells
 _MATCHED_WHOLE = 400  # rows of one group, up to which every pairing is tried
 _PIECE = 500
 _SHOWN = 60
@@ -72,7 +73,7 @@ class Comparison:
     """A verdict on two results and its reason.
 
     Flags: ``both_empty``, ``by_hash``, ``truncated`` (a result was cut off, so that nothing could be proved),
-    ``order_differs`` (the same rows in another order).
+    ``order_differs`` (the same rows in another order), ``search_ended`` (columns so alike that not every assignment was tried).
     """
 
     same: bool
@@ -131,7 +132,7 @@ def same_result(
         if free.match():
             return Comparison(False, _order_reason(gold, predicted, free, ties), flags | {"order_differs"})
         sides = free
-    return Comparison(False, sides.reason(), flags)
+    return Comparison(False, sides.reason(), flags | ({"search_ended"} if sides.left_open else set()))
 
 
 def _plainly_same(gold: ResultSet, predicted: ResultSet, ordered: bool) -> bool:
@@ -271,7 +272,7 @@ class _Sides:
 
     def _search(self, clusters: _Clusters | None) -> bool:
         self.candidates = self._candidates(clusters)
-        if not all(self.candidates):
+        if _matching(self.candidates) is None:
             return False
         order = sorted(range(len(self.left)), key=lambda i: len(self.candidates[i]))
         several = {j for candidates in self.candidates if len(candidates) > 1 for j in candidates}
@@ -295,7 +296,7 @@ class _Sides:
                 longer = _extended(hashes[-1][0], a), _extended(hashes[-1][1], b)
                 # a column without a choice is checked with the next one that has a choice, or at the end
                 if len(self.candidates[i]) > 1 or level + 1 == len(order):
-                    budget -= 2 * len(b)
+                    budget -= 2 * len(b) + _CHECK_CELLS
                     if budget < 0:
                         self.left_open = True
                         return False
@@ -312,6 +313,7 @@ class _Sides:
                 tried.append(set())
                 break
             else:
+                chosen.pop(i, None)
                 options.pop()
                 hashes.pop()
                 tried.pop()
@@ -393,7 +395,7 @@ class _Sides:
             y = sorted(others.tolist(), key=lambda row: [_rank(self.predicted_rows[row][j]) for _, j in pairs])
             return all(self._equal(a, b, pairs) for a, b in zip(x, y, strict=False))
         fits = [[k for k, row in enumerate(rows.tolist()) if self._equal(row, other, pairs)] for other in others.tolist()]
-        return _perfect(fits)
+        return _matching(fits) is not None
 
     def _equal(self, row: int, other: int, pairs: list[tuple[int, int]]) -> bool:
         a, b, options = self.gold_rows[row], self.predicted_rows[other], self.options
@@ -411,7 +413,7 @@ class _Sides:
         for i, candidates in enumerate(self.candidates):
             if not candidates:
                 return self._swapped_names() or self._missing_column(i)
-        chosen = _assignment(self.candidates)
+        chosen = _matching(self.candidates)
         if chosen is None:
             return self._too_few_alike()
         left, right = self.left_start, self.right_start
@@ -538,33 +540,32 @@ def _groups(
         yield rows, others
 
 
-def _perfect(fits: list[list[int]]) -> bool:
-    """Whether each member finds a partner of its own among those that fit (augmenting paths, Kuhn 1955)."""
+def _matching(fits: Sequence[Sequence[int]]) -> list[int] | None:
+    """For each member a partner of its own among those that fit, or None (augmenting paths, breadth first)."""
     taken: dict[int, int] = {}
-
-    def place(member: int, seen: set[int]) -> bool:
-        for partner in fits[member]:
-            if partner not in seen:
-                seen.add(partner)
-                if partner not in taken or place(taken[partner], seen):
-                    taken[partner] = member
-                    return True
-        return False
-
-    return all(place(member, set()) for member in range(len(fits)))
-
-
-def _assignment(candidates: list[list[int]]) -> list[int] | None:
-    """Some assignment, for a reason in words: those with the fewest choices first."""
-    taken: dict[int, int] = {}
-    used: set[int] = set()
-    for i in sorted(range(len(candidates)), key=lambda i: len(candidates[i])):
-        free = [j for j in candidates[i] if j not in used]
-        if not free:
+    for member in range(len(fits)):
+        reached: dict[int, int] = {}  # partner -> the member that reached it
+        holds: dict[int, int] = {}  # member -> the partner it would give up
+        queue, free = deque([member]), None
+        while queue and free is None:
+            current = queue.popleft()
+            for partner in fits[current]:
+                if partner not in reached:
+                    reached[partner] = current
+                    if partner not in taken:
+                        free = partner
+                        break
+                    holds[taken[partner]] = partner
+                    queue.append(taken[partner])
+        if free is None:
             return None
-        taken[i] = free[0]
-        used.add(free[0])
-    return [taken[i] for i in range(len(candidates))]
+        while True:
+            current = reached[free]
+            taken[free] = current
+            if current == member:
+                break
+            free = holds[current]
+    return sorted(taken, key=taken.__getitem__)
 
 
 def _rank(cell: Any) -> tuple[int, float, str]:

@@ -37,14 +37,17 @@ class SqliteDatabase(ReadOnlyDatabase):
     def __init__(self, rest: str, *, timeout_s: float, max_rows: int) -> None:
         super().__init__(timeout_s=timeout_s, max_rows=max_rows)
         self._path = file_of(rest, "sqlite")
+        name = f"file:{quote(str(self._path.resolve()))}?mode=ro"
         try:
-            self._connection = sqlite3.connect(
-                f"file:{quote(str(self._path.resolve()))}?mode=ro", uri=True, check_same_thread=False, isolation_level=None
-            )
+            self._connection = sqlite3.connect(name, uri=True, check_same_thread=False, isolation_level=None)
+        except sqlite3.Error as error:
+            raise RuleError(f"database {self._path}: cannot be opened: {one_line(str(error))}") from error
+        try:
             self._connection.execute("PRAGMA query_only = ON")
             self._connection.execute("PRAGMA trusted_schema = OFF")
             self._connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
         except sqlite3.Error as error:
+            self._connection.close()
             raise RuleError(f"database {self._path}: not a SQLite database that can be read: {one_line(str(error))}") from error
         for function in (*_TABLE_FUNCTIONS, *(f"pragma_{name}" for name in sorted(_TELLING))):
             with suppress(sqlite3.Error):  # an older SQLite has fewer

@@ -7,6 +7,7 @@ import math
 import random
 from collections.abc import Sequence
 from decimal import Decimal
+from itertools import permutations
 from typing import Any
 
 import pytest
@@ -14,6 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from stef_core.experiments.compare_results import CompareOptions, Comparison, ResultSet, Window, same_result
+from stef_core.experiments.values import same_cell
 
 
 def result(*rows: tuple[Any, ...], names: Sequence[str] | None = None, width: int | None = None) -> ResultSet:
@@ -224,6 +226,30 @@ def test_columns_that_look_alike_one_by_one_are_told_apart_by_their_rows() -> No
     assert not compare(rows, flipped).same
 
 
+def test_columns_that_cannot_all_find_a_partner_are_told_at_once() -> None:
+    ones = [tuple(int(i == j) for j in range(40)) for i in range(40)]
+
+    compared = compare(ones, [*ones[:-1], ones[0]])
+
+    assert not compared.same
+    assert "has too few columns of those values" in compared.reason
+
+
+def test_a_search_that_takes_too_long_is_ended_and_flagged(monkeypatch: pytest.MonkeyPatch) -> None:
+    # rings of columns: every column, and every pair of them, looks like others, and only the whole tells them apart
+    def rings(sizes: list[int]) -> list[tuple[int, ...]]:
+        starts = [sum(sizes[:k]) for k in range(len(sizes))]
+        after = {start + k: start + (k + 1) % size for start, size in zip(starts, sizes, strict=True) for k in range(size)}
+        return [tuple(int(j in (i, after[i])) for j in range(sum(sizes))) for i in range(sum(sizes))]
+
+    decided = compare(rings([6] * 8), rings([4] * 12))
+    monkeypatch.setattr("stef_core.experiments.compare_results._SEARCH_CELLS", 20_000)
+    ended = compare(rings([6] * 8), rings([4] * 12))
+
+    assert (decided.same, decided.flags) == (False, frozenset())
+    assert (ended.same, ended.flags) == (False, frozenset({"search_ended"}))
+
+
 def test_a_thousand_columns_of_nulls_are_no_trouble() -> None:
     rows: list[tuple[Any, ...]] = [(None,) * 1_200, (None,) * 1_200]
 
@@ -353,11 +379,46 @@ def test_gold_and_prediction_may_change_sides(
     chance=st.randoms(),
 )
 def test_the_search_for_columns_finds_what_trying_all_of_them_finds(rows: list[tuple[int, ...]], chance: random.Random) -> None:
-    from itertools import permutations
-
     others = [tuple(chance.randrange(2) for _ in row) for row in rows]
     by_trying = any(
         sorted(tuple(row[p] for p in places) for row in others) == sorted(rows) for places in permutations(range(3))
     )
 
     assert compare(rows, others).same == by_trying
+
+
+NEAR = st.sampled_from([0, 1, 1.0, 0.5, 1.5, 0.9, 2, 0.4, None, "a", True])
+
+
+@settings(deadline=None, max_examples=300)
+@given(
+    rows=st.integers(1, 3).flatmap(lambda width: st.lists(st.tuples(*[NEAR] * width), min_size=2, max_size=4)),
+    chance=st.randoms(use_true_random=False),
+    tolerance=st.sampled_from([1e-10, 0.35, 0.5, 1.0]),
+    max_rows=st.sampled_from([1, 10_000]),
+)
+def test_a_tolerance_pairs_rows_as_trying_every_pairing_does(
+    rows: list[tuple[Any, ...]], chance: random.Random, tolerance: float, max_rows: int
+) -> None:
+    width = len(rows[0])
+    places = chance.sample(range(width), width)
+    moved = [
+        tuple(row[p] if row[p] is None or isinstance(row[p], str) else row[p] + chance.choice([0, 0.3, -0.3]) for p in places)
+        for row in chance.sample(rows, len(rows))
+    ]
+
+    def near(a: Any, b: Any) -> bool:
+        return same_cell(a, b, abs_tol=tolerance, rel_tol=1e-10, ignore_case=False)
+
+    by_trying = any(
+        all(near(row[i], other[turn[i]]) for row, other in zip(rows, pairing, strict=True) for i in range(width))
+        for turn in permutations(range(width))
+        for pairing in permutations(moved)
+    )
+    found = same_result(
+        result(*rows),
+        result(*moved, names=[f"d{k}" for k in range(width)]),
+        CompareOptions(abs_tol=tolerance, max_rows=max_rows),
+    )
+
+    assert found.same == by_trying, found.reason
