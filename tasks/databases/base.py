@@ -16,7 +16,12 @@ from stef_core.experiments.compare_results import ResultSet
 from stef_core.experiments.execution import QueryFailure
 from stef_core.experiments.statements import called_functions, tables_named_by_text, why_not_one_query
 
+FIRST_BATCH = 8
 BATCH = 2_000
+BATCH_BYTES = 16_000_000
+MAX_BYTES = 500_000_000
+"""What a result may take in memory, as estimated from some of its rows; a cell can be as large as its engine allows."""
+
 _SHOWN = 300
 
 
@@ -84,16 +89,28 @@ class ReadOnlyDatabase(ABC):
         return QueryFailure("timeout", f"it was stopped after {self._timeout_s:g} s")
 
     def _gather(self, columns: Sequence[str], fetch: Callable[[int], Sequence[tuple[Any, ...]]]) -> ResultSet | QueryFailure:
-        """Rows in batches, until there are no more, or one more than the limit, or no time."""
+        """Rows in batches, until there are no more, or one more than the limit, or no time or memory."""
         rows: list[tuple[Any, ...]] = []
+        size, taken = FIRST_BATCH, 0
         while len(rows) <= self._max_rows:
             if self._late():
                 return self._timeout()
-            batch = fetch(min(BATCH, self._max_rows + 1 - len(rows)))
+            batch = fetch(min(size, self._max_rows + 1 - len(rows)))
             if not batch:
                 return ResultSet(tuple(columns), rows)
             rows += batch
+            wide = _bytes(batch[:: -(-len(batch) // FIRST_BATCH)])
+            taken += wide * len(batch)
+            if taken > MAX_BYTES:
+                return QueryFailure("error", f"its rows take more than {MAX_BYTES // 1_000_000:,} MB")
+            size = max(1, min(4 * size, BATCH, BATCH_BYTES // wide))
         return ResultSet(tuple(columns), rows[: self._max_rows], truncated=True)
+
+
+def _bytes(rows: Sequence[tuple[Any, ...]]) -> int:
+    """Mean size of these rows: 50 bytes a cell, and the length of what has one."""
+    cells = sum(50 + (len(cell) if isinstance(cell, str | bytes) else 0) for row in rows for cell in row)
+    return max(1, cells // len(rows))
 
 
 def no_table_by_text(sql: str, dialect: str) -> QueryFailure | None:

@@ -372,6 +372,25 @@ def test_rows_beyond_the_limit_are_cut_off_and_said_to_be(open_with: Callable[..
     assert (outcome.label, "raise the limit" in outcome.reason) == ("gold_failed", True)
 
 
+def test_rows_that_would_fill_the_memory_are_not_read(database: Database, engine: str) -> None:
+    wide = {"sqlite": "printf('%.5000000c', 'x')", "duckdb": "repeat('x', 5000000)", "postgres": "repeat('x', 5000000)"}[engine]
+
+    found = database.run(f"SELECT {wide} || a.id FROM visits a, visits b, visits c, visits d")
+
+    assert isinstance(found, QueryFailure)
+    # whichever limit is met first: ours, or DuckDB's own
+    assert (
+        "it was stopped after" in found.message or "take more than 500 MB" in found.message or "Out of Memory" in found.message
+    )
+
+
+def test_nesting_without_end_is_refused_by_the_engine_and_harms_nobody(database: Database) -> None:
+    outcome = label(database, "SELECT id FROM visits", "SELECT " + "(" * 20_000 + "1" + ")" * 20_000)
+
+    assert outcome.label == "incorrect"
+    assert "prediction_failed" in outcome.flags
+
+
 def test_sql_reaches_the_engine_as_it_was_written(database: Database) -> None:
     seen: list[str] = []
     gold, predicted = (
