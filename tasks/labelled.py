@@ -16,6 +16,7 @@ import polars as pl
 
 from stef_core.calibration import ANSWERS, LabelledRow, features_of, fold, seen_by_fit
 from stef_core.errors import InputError
+from stef_core.experiments.gold import json_lines
 from stef_core.extract.sql import extract_sql
 from stef_core.frames import frame_of
 from stef_core.records import QueryRecord
@@ -197,22 +198,12 @@ def _read_file(path: Path) -> pl.DataFrame:
 
 def _json_lines(path: Path) -> pl.DataFrame:
     """JSON objects as columns of Python values, so that a wrong value can be named by its line."""
-    lines: list[dict[str, Any]] = []
     try:
         text = path.read_text(encoding="utf-8-sig")
     except UnicodeDecodeError as error:
         raise InputError(f"{path}: not UTF-8") from error
-    for number, line in enumerate(text.split("\n"), 1):
-        if not line.strip():
-            continue
-        try:
-            value = json.loads(line)
-        except (ValueError, RecursionError) as error:
-            raise InputError(f"{path}: line {number}: not JSON: {error}") from error
-        if not isinstance(value, dict):
-            raise InputError(f"{path}: line {number}: a line holds one JSON object, not {type(value).__name__}")
-        lines.append(value)
-    names = list(dict.fromkeys(name for line in lines for name in line))
+    lines = json_lines(path, text)
+    names = list(lines[0]) if lines else []
     return pl.DataFrame([pl.Series(name, [line.get(name) for line in lines], dtype=pl.Object) for name in names])
 
 

@@ -94,7 +94,9 @@ def test_example_commands_parse(line: str) -> None:
     words = shlex.split(line.partition("bin/stef ")[2])
     name, command = command_of(words)
 
-    command.make_context(name, words[len(name.split()) :])  # raises on an unknown option
+    context = command.make_context(name, words[len(name.split()) :])  # raises on an unknown option
+
+    assert context.params
 
 
 def test_example_of_explain_explains(

@@ -10,7 +10,6 @@ import difflib
 import hashlib
 import io
 import json
-import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -19,7 +18,7 @@ from typing import Any
 import polars as pl
 
 from stef_core.errors import InputError
-from stef_core.extract.sql_text import without_comments
+from stef_core.experiments.statements import split_statements
 
 FORMATS = {
     ".csv": "CSV",
@@ -42,8 +41,6 @@ REQUIRED = ("question", "gold_sql")
 UNLEVELLED = "none"  # level of rows that state none
 LEVELS = ("easy", "simple", "medium", "moderate", "hard", "challenging", "extra")  # the order that tables show
 _SHOWN = 60
-# literals, names and comments, which may hold a semicolon, and the semicolon itself
-_PIECE = re.compile(r"""'(?:[^']|'')*'|"(?:[^"]|"")*"|`[^`]*`|\$([A-Za-z_]*)\$.*?\$\1\$|--[^\n]*|/\*.*?\*/|;""", re.S)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -179,7 +176,7 @@ def read_table(path: Path) -> list[dict[str, Any]]:
     except OSError as error:
         raise InputError(f"{path}: cannot be read: {error.strerror}") from error
     if kind == "JSON lines":
-        return _json_lines(path, text)
+        return json_lines(path, text)
     return _csv(path, text, "\t" if path.suffix.lower() == ".tsv" else ",")
 
 
@@ -204,14 +201,7 @@ def accepted(value: Any) -> tuple[str, ...] | None:
 
 def statements(text: str) -> tuple[str, ...]:
     """The statements of a text, split at semicolons outside literals, names and comments; repeats and empty ones left out."""
-    out: list[str] = []
-    start = 0
-    for match in _PIECE.finditer(text):
-        if match.group(0) == ";":
-            out.append(text[start : match.start()])
-            start = match.end()
-    out.append(text[start:])
-    return tuple(dict.fromkeys(part.strip() for part in out if without_comments(part).strip()))
+    return tuple(dict.fromkeys(part for part in split_statements(text, None) if part))
 
 
 def _gold_row(line: Mapping[str, Any], named: Mapping[str, str], number: int, origin: str) -> GoldRow:
@@ -249,7 +239,12 @@ def _gold_row(line: Mapping[str, Any], named: Mapping[str, str], number: int, or
     )
 
 
-def _json_lines(path: Path, text: str) -> list[dict[str, Any]]:
+def json_lines(path: Path, text: str) -> list[dict[str, Any]]:
+    """JSON objects, one a line, each with the names of all.
+
+    Raises:
+        InputError: A line is no JSON object; the message names file and line.
+    """
     lines: list[dict[str, Any]] = []
     for number, line in enumerate(text.split("\n"), 1):
         if not line.strip():

@@ -82,7 +82,9 @@ def test_tutorials_other_commands_parse() -> None:
         while words[0] in getattr(command, "commands", {}):
             command = command.commands[words.pop(0)]
 
-        command.make_context("", words)  # raises on an unknown option
+        context = command.make_context("", words)  # raises on an unknown option
+
+        assert context.params
 
 
 def test_database_is_the_same_every_time(folder: Path) -> None:
