@@ -20,7 +20,7 @@ from stef_core.enrichment import compare_enrichment
 from stef_core.errors import StefError
 from stef_core.extract.question_offline import OfflineReader
 from stef_core.extract.sql import extract_sql
-from stef_core.findings import finding
+from stef_core.findings import departures, finding
 from stef_core.judge.symbolic import SymbolicJudge
 from stef_core.records import (
     AllOf,
@@ -262,7 +262,7 @@ def _examine(read: Read, rules: Rules, catalogue: Catalogue | None) -> Examined:
     enrichment = compare_enrichment(record, reading, rules)
     findings = (*alignment.findings, *enrichment.findings, *_injections(reading))
     evidence = Evidence(record=record, reading=reading, alignment=alignment, enrichment=enrichment, findings=findings)
-    return done(evidence=evidence, findings=findings)
+    return done(evidence=evidence, findings=departures(findings))
 
 
 def conclude(examined: Examined, verdict: Verdict | None) -> Evaluation:

@@ -5,6 +5,7 @@ Source: method.md section 8; NL2SQL-BUGS (9 main and 31 sub types); experiments.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from stef_core.records import Finding, Severity, Stage
@@ -242,6 +243,18 @@ CODES: dict[str, Code] = {
         dimension="safety", severity="info", meaning="Question or SQL carries text that addresses the evaluator."
     ),
 }
+
+
+# kinds that are weak evidence and no departure of their own: the judge weighs them and names them among its reasons
+SIGNALS = frozenset(
+    "output_unexplained filter_column_unexplained measure_unexplained order_column_unexplained table_unexplained "
+    "order_key_other order_column_other count_over_join log_column_unseen log_table_unseen log_pair_unseen".split()
+)
+
+
+def departures(findings: Iterable[Finding]) -> tuple[Finding, ...]:
+    """The findings that are departures, without the signals that only a judge weighs."""
+    return tuple(f for f in findings if f.kind not in SIGNALS)
 
 
 def finding(

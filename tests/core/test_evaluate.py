@@ -9,10 +9,11 @@ from typing import Any
 
 import pytest
 
-from stef_core import QueryRecord, Rules, evaluate_many
+from stef_core import QueryRecord, Rules, evaluate, evaluate_many
 from stef_core.errors import RuleError, TransientError
 from stef_core.evaluate import QuestionPair
 from stef_core.extract.question_offline import OfflineReader
+from stef_core.findings import SIGNALS
 from stef_core.judge.symbolic import SymbolicJudge
 from stef_core.records import Evaluation, Evidence, Verdict
 
@@ -141,3 +142,13 @@ def test_errors_raised_on_purpose_reach_the_caller(error: Exception) -> None:
 
     with pytest.raises(type(error)):
         list(evaluate_many(ROWS, judge=Away()))
+
+
+def test_weak_signals_are_weighed_and_told_but_are_no_findings() -> None:
+    record = QueryRecord(query_id="q", user_question="How many boats are there?", generated_sql="SELECT COUNT(*) FROM zz9")
+
+    evaluation = evaluate(record)
+
+    assert evaluation.verdict is not None
+    assert any("Nothing in the question leads to table zz9" in reason for reason in evaluation.verdict.reasons)
+    assert not {f.kind for f in evaluation.findings} & SIGNALS
