@@ -10,6 +10,7 @@ from __future__ import annotations
 import datetime as dt
 import hashlib
 import json
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -22,7 +23,9 @@ from stef_core.records import AllOf, AnyOf, Condition, QueryRecord, ScalarQuery,
 
 KEPT = 16  # witnesses kept of a fact; no check needs to count further
 
-Fact = tuple[str, str]  # (kind, key): table t | column t.c | name c | edge t.c=t.c | pair t=t | value c=hash | literal hash
+# (kind, key): table t | column t.c | name c | edge t.c=t.c | pair t=t | value c=hash | literal hash | compared c |
+# operator c op | format c=shape
+Fact = tuple[str, str]
 
 
 def facts_of(spec: SqlSpec) -> frozenset[Fact]:
@@ -38,9 +41,37 @@ def facts_of(spec: SqlSpec) -> frozenset[Fact]:
         }
     for column, literal in compared_texts(spec.filters):
         facts |= {("value", f"{column}={literal}"), ("literal", literal)}
+    for column, operator, shape in compared_forms(spec.filters):
+        facts |= {("operator", f"{column} {operator}"), ("format", f"{column}={shape}"), ("compared", column)}
     for branch in spec.branches:
         facts |= facts_of(branch)
     return frozenset(facts)
+
+
+def compared_forms(conditions: Iterable[Condition]) -> Iterator[tuple[str, str, str]]:
+    """(column, operator, shape of the literal) of every comparison with literals as they were written."""
+    for condition in conditions:
+        if isinstance(condition, AnyOf | AllOf):
+            yield from compared_forms(condition.conditions)
+            continue
+        if isinstance(condition.value, SubQuery | ScalarQuery):
+            yield from compared_forms(condition.value.filters)
+        if isinstance(condition.column, str) and condition.op in _COMPARED:
+            for raw in condition.raw:
+                yield condition.column, condition.op, shape_of(raw)
+
+
+_COMPARED = frozenset({"=", "!=", "<", "<=", ">", ">=", "in", "not_in", "between"})
+
+
+def shape_of(literal: str) -> str:
+    """How a literal is written: figures with their number where they make a date or a code, a word, a figure, anything else."""
+    text = literal.strip()
+    if re.fullmatch(r"-?\d+(\.\d+)?", text):
+        return "9" * len(text) if text.isdigit() and len(text) in (6, 8) else "number"
+    if re.match(r"^\d[\d\-/:. t]*$", text, re.IGNORECASE):
+        return re.sub(r"\d", "9", text.casefold())[:19]
+    return "word" if text else "empty"
 
 
 def compared_texts(conditions: Iterable[Condition]) -> Iterator[tuple[str, str]]:

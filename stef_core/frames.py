@@ -197,7 +197,7 @@ LOG_CATALOGUE = pl.Schema(
     {
         "dt": pl.Date(),
         "app_id": pl.String(),
-        "kind": pl.String(),  # table | column | name | edge | pair
+        "kind": pl.String(),  # table column name edge pair value literal operator format compared
         "key": pl.String(),
         "questions": pl.Int64(),  # different questions of the day whose SQL shows it
         "witnesses": pl.String(),  # JSON list of the hashes of some of them

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from stef_core.catalogue import Witness, compared_texts
+from stef_core.catalogue import Witness, compared_forms, compared_texts
 from stef_core.comparison.common import (
     Comparison,
     base_name,
@@ -25,6 +25,7 @@ def compare_witness(c: Comparison) -> None:
         _owners_seen(c, c.witness, part)
         _joins_seen(c, c.witness, part)
     _values_seen(c, c.witness)
+    _formats_seen(c, c.witness)
     _better_columns(c, c.witness)
     touched = {w for name in (*c.sql.tables, *(n for _, n in c.sql.columns)) for w in identifier_words(name)}
     touched |= words_of(" ".join(c.sql.literals))
@@ -57,6 +58,22 @@ def _values_seen(c: Comparison, witness: Witness) -> None:
                 sql_part=column,
                 kind="log_value_elsewhere",
                 strength=min(1.0, 0.4 + known / 6),
+                severity="major",
+            )
+
+
+def _formats_seen(c: Comparison, witness: Witness) -> None:
+    """Literals written as no other answer writes those of this column: ``'2013-10'`` where the log compares ``'201310'``."""
+    conditions = [*c.sql.filters, *c.sql.join_filters, *(f for b in c.sql.branches for f in b.filters)]
+    for column, _, shape in dict.fromkeys(compared_forms(conditions)):
+        known = witness.others("compared", column)
+        if known >= 3 and not witness.others("format", f"{column}={shape}"):
+            c.note(
+                "wrong_filter_value",
+                f"The other answers of the log compare {column} with literals of another form.",
+                sql_part=column,
+                kind="log_format_unseen",
+                strength=min(1.0, 0.3 + known / 8),
                 severity="major",
             )
 

@@ -12,7 +12,7 @@ import polars as pl
 import pytest
 
 from stef_core import Evaluation, QueryRecord, evaluate
-from stef_core.catalogue import KEPT, Catalogue, catalogue_of, compared_texts, facts_of, mine, witness_of
+from stef_core.catalogue import KEPT, Catalogue, catalogue_of, compared_texts, facts_of, mine, shape_of, witness_of
 from stef_core.extract.sql import extract_sql
 from stef_core.frames import LOG_CATALOGUE
 
@@ -279,6 +279,13 @@ CASES: dict[str, tuple[list[str], int, str, str, str]] = {
         "SELECT name FROM members WHERE country = 'Lyon'",
         "SELECT name FROM members WHERE city = 'Lyon'",
     ),
+    "log_format_unseen": (
+        ["SELECT COUNT(*) FROM loans WHERE month = '202401'"],
+        3,
+        "How many loans began in March 2024?",
+        "SELECT COUNT(*) FROM loans WHERE month = '2024-03'",
+        "SELECT COUNT(*) FROM loans WHERE month = '202403'",
+    ),
     "log_better_column": (
         ["SELECT MAX(loan_duration) FROM loans"],
         2,
@@ -376,3 +383,11 @@ def test_a_name_that_two_tables_own_is_known_to_be_theirs() -> None:
     assert witness is not None
     assert witness.owners("name") == 2
     assert witness.owners("price") == 0
+
+
+@pytest.mark.parametrize(
+    ("literal", "shape"),
+    [("2024-03-01", "9999-99-99"), ("202403", "999999"), ("5", "number"), ("-1.5", "number"), ("Lyon", "word"), (" ", "empty")],
+)
+def test_shape_of_a_literal_keeps_how_it_is_written_and_not_what_it_says(literal: str, shape: str) -> None:
+    assert shape_of(literal) == shape
