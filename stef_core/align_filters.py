@@ -50,6 +50,8 @@ _CONFLICT_CODE: dict[Relation, tuple[str, str]] = {
     "superset": ("wrong_filter_value", "value_superset"),
     "value": ("wrong_filter_value", "value_conflict"),
 }
+_FLAG_WORDS = frozenset(("is", "has", "was", "flag", "id"))
+_NEGATING = frozenset("not no non without except excluding exclude never other than un isn't aren't".split())
 _SUPERLATIVE_WORDS = frozenset(
     "most least max maximum min minimum highest lowest largest smallest biggest longest shortest oldest youngest newest latest "
     "earliest first last top bottom best worst high low large small big long short old young new late early good bad great "
@@ -304,6 +306,13 @@ class _Matcher:
         shown = {_base(p) for p in self.sql.projections}
         for item in asked:
             relation, hits, fit = self._best(item, applied)
+            if relation in SAME and not item.from_hint and hits and all(self._only_pads(hit) for hit in hits):
+                out.required.append(item.condition)
+                out.missing.extend(_flat(item.condition))
+                out.findings.append(self._padded(item, hits[0]))
+                for hit in hits:
+                    hit.used = True
+                continue
             name = _base(item.filters[0].column)
             if item.from_hint and relation not in SAME and several.count(name) > 1 and (name in met or name in shown):
                 continue  # "M means men, F means women": the other meaning is held, or the column itself is shown
@@ -330,6 +339,14 @@ class _Matcher:
                 continue
             if not item.certain and not self._known_attribute(item):
                 continue
+            other = self._other_aggregate(item, applied)
+            if other is not None:
+                constrained += 1
+                other.used = True
+                out.required.append(item.condition)
+                out.missing.extend(_flat(item.condition))
+                out.findings.append(self._conflict(item, "value", other, 1.0))
+                continue
             if self._answered_elsewhere(item) or self._written_somewhere(item):
                 present += 1
                 out.required.append(item.condition)
@@ -348,9 +365,58 @@ class _Matcher:
                     strength=0.7 if item.from_hint else 1.0,
                 )
             )
+        missing = len(out.missing)
         self._extras(applied, matched_origins, out)
+        constrained += len(out.missing) - missing  # a flag held the other way round
         out.status = self._status(out, present, constrained)
         return out
+
+    def _other_aggregate(self, item: Asked, applied: Sequence[Applied]) -> Applied | None:
+        """What the SQL compares with the number in place of the count or total of each group that was asked for."""
+        f = item.filters[0]
+        if item.from_hint:
+            return None
+        if f.agg == "sum":
+            return next((a for a in applied if a.filters[0].value == f.value and self._summed(a.filters[0])), None)
+        if f.agg != "count":
+            return None
+        for candidate in applied:
+            have = candidate.filters[0]
+            counts = {"number", "count", "total", "quantity", "num", "qty"} & set(identifier_words(_base(have.column) or ""))
+            if have.agg in ("sum", "avg", "min", "max") and have.value == f.value and not counts and have.column:
+                return candidate
+        return None
+
+    def _summed(self, f: Filter) -> bool:
+        """A condition on single rows of a column that the SQL sums for each group: rows are cut where groups were meant."""
+        return (
+            bool(self.sql.group_by)
+            and not f.agg
+            and any(a.func == "sum" and a.column == f.column for a in self.sql.aggregations)
+        )
+
+    def _only_pads(self, hit: Applied) -> bool:
+        """A condition in ON of an outer join cuts no row, and nothing that comes out is read from the side that it limits."""
+        leaves = [f for f in _leaves(hit.origin) if f in self.sql.join_filters]
+        tables = {f.table for f in leaves}
+        if not leaves or None in tables or "anti" in {j.kind for j in self.sql.joins} or self.sql.branches:
+            return False
+        used = {_base(c) for c in (*self.sql.projections, *self.sql.group_by, *(a.column for a in self.sql.aggregations))}
+        used |= {_base(f.column) for f in _all_leaves(self.sql) if f not in self.sql.join_filters}
+        plain = all(a.column == "*" or isinstance(a.column, str) for a in self.sql.aggregations)
+        known = {n for _, n in self.sql.columns} | {"*", None}
+        owned = {n for t, n in self.sql.columns if t in tables or not t}
+        return plain and not self.sql.windows and bool(used) and used <= known and not used & owned
+
+    def _padded(self, item: Asked, hit: Applied) -> Finding:
+        return finding(
+            "missing_filter",
+            f"{condition_text(hit.filters[0])} stands in ON of an outer join: rows without a match come out all the same.",
+            question_part=item.text or condition_text(item.condition),
+            sql_part=condition_text(hit.filters[0]),
+            kind="missing_filter",
+            strength=1.0,
+        )
 
     def _best(self, item: Asked, applied: Sequence[Applied]) -> tuple[Relation | None, list[Applied], float]:
         """The best counterpart of one asked condition: its relation, the parts of the SQL, and how well the columns fit."""
@@ -373,6 +439,8 @@ class _Matcher:
                     fit = max(fit, self._fit_by_value(item, candidate))
                 elif relation == "incomparable":
                     relation, fit = self._resolve(item, candidate, fit)
+                elif relation in ("direction", "boundary") and self._only_figure(item, candidate):
+                    fit = max(fit, FIT_CONFLICT)
             if relation in SAME and fit >= FIT_MATCH:
                 rank = 3 if relation == "equal" else 2
             elif relation != "incomparable" and fit >= FIT_CONFLICT and (not candidate.nested or relation != "value"):
@@ -383,10 +451,23 @@ class _Matcher:
                 best = (rank, fit, relation, [candidate])
         return (best[2], best[3], best[1]) if best else (None, [], 0.0)
 
+    def _only_figure(self, item: Asked, candidate: Applied) -> bool:
+        """A figure whose column the question does not name, and the SQL compares one thing with that figure."""
+        f, have = item.filters[0], candidate.filters[0]
+        if f.column is not None or len(item.filters) != 1 or len(candidate.filters) != 1 or candidate.nested:
+            return False
+        number = isinstance(f.value, int | float) and not isinstance(f.value, bool)
+        figures = [g for g in _all_leaves(self.sql) if g.value == f.value]
+        return number and f.agg == have.agg and have.value == f.value and len(figures) == 1
+
     def _vouched(self, item: Asked, hit: Applied) -> bool:
         """A guess whose value is one of its column's kind (a country of a country column) is no guess."""
         value, name = item.filters[0].value, _base(hit.filters[0].column)
-        return isinstance(value, str) and name is not None and bool(set(attribute_of(value)) & set(identifier_words(name)))
+        if not isinstance(value, str) or name is None:
+            return False
+        asked = _base(item.filters[0].column)
+        named = asked is not None and column_similarity(asked, name) >= 0.95  # "in building Delta"
+        return named or bool(set(attribute_of(value)) & set(identifier_words(name)))
 
     def _known_attribute(self, item: Asked) -> bool:
         """A country or the like that nothing in the SQL speaks of was asked for, whatever its column is called."""
@@ -446,7 +527,15 @@ class _Matcher:
             return "equal", 1.0
         if any(implied):
             return "superset", 1.0
+        if all(self._lets_more_through(branch, item) for branch in candidate.origin.conditions):
+            return "superset", 1.0  # "neither red nor blue" written as <> OR <>
         return "incomparable", 0.0
+
+    def _lets_more_through(self, branch: Condition, item: Asked) -> bool:
+        if not isinstance(branch, Filter) or item.domain is None or item.domain.kind != "not_set":
+            return False
+        relation = relate(item.domain, domain_of([branch]), self._same)
+        return relation == "superset" and self._fit(item.filters[0], branch) >= FIT_CONFLICT
 
     def _implies(self, branch: Condition, item: Asked) -> bool:
         if isinstance(branch, AllOf):
@@ -522,6 +611,10 @@ class _Matcher:
         asked, applied = item.filters[0], candidate.filters[0]
         if item.from_hint:
             return 0.0  # a hint names its column
+        if asked.agg and applied.agg and asked.agg != applied.agg:
+            return 0.0  # a number of rows is not a sum
+        if asked.agg == "sum" and self._summed(applied):
+            return 0.0
         value = asked.value
         if isinstance(value, tuple):
             value = value[0] if value else None
@@ -637,6 +730,9 @@ class _Matcher:
                 continue
             if self._is_join_like(origin):
                 continue
+            if isinstance(origin, Filter) and self._flag_inverted(origin):
+                self._note_inverted(origin, out)
+                continue
             support = self._support(origin)
             if support == "question" or (support == "enrichment" and self._clarifies(origin)):
                 out.matched.extend(_flat(origin))
@@ -667,6 +763,36 @@ class _Matcher:
                     severity="critical" if kind.endswith("_unnamed") else None,
                 )
             )
+
+    def _flag_inverted(self, f: Filter) -> bool:
+        """``is_deleted = 0`` where the question asks for what is deleted."""
+        if f.op not in ("=", "!=") or f.agg or f.window or not isinstance(f.column, str) or not self.read:
+            return False
+        parts = f.column.casefold().split("_")
+        if len(parts) < 2 or not (parts[0] in ("is", "has", "was") or parts[-1] == "flag"):
+            return False
+        state = _flag(f.value)
+        if state is None or state == (f.op == "="):
+            return False
+        named = {w for alias in self.rules.aliases(f.column) for w in identifier_words(alias)} - _FLAG_WORDS
+        unsaid = self.question.negated or _NEGATING & set(re.findall(r"[a-z']+", self.raw))
+        return bool(named) and named <= self.words and not unsaid
+
+    def _note_inverted(self, f: Filter, out: FilterAlignment) -> None:
+        asked = Filter(column=f.column, op="=", value=True if isinstance(f.value, bool) else 1, clause="question")
+        out.matched.append(f)
+        out.required.append(asked)
+        out.missing.append(asked)
+        out.findings.append(
+            finding(
+                "wrong_filter_value",
+                f"The question asks for {condition_text(asked)}; the SQL applies {condition_text(f)}.",
+                question_part=condition_text(asked),
+                sql_part=condition_text(f),
+                kind="flag_inverted",
+                severity="critical",
+            )
+        )
 
     def _extra_kind(self, origin: Condition, top: Filter) -> str:
         if not isinstance(origin, Filter):

@@ -12,12 +12,13 @@ import calendar
 import datetime as dt
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any, Literal, TypeAlias
 
 from stef_core.lexicon import same_value
 from stef_core.records import (
+    Column,
     ColumnValue,
     DatePart,
     DateTrunc,
@@ -166,6 +167,17 @@ def _digits(value: Value) -> Value:
     return int(value) if isinstance(value, str) and value.isdigit() and len(value) <= 4 else value
 
 
+def _unit(column: Column | None) -> str | None:
+    """The unit that a column is cut to: the month of ``DATE_TRUNC``, the year of ``YEAR``."""
+    if isinstance(column, DateTrunc):
+        return column.unit
+    return column.part if isinstance(column, DatePart) and column.part == "year" else None
+
+
+def _plain_name(column: Column | None) -> Column | None:
+    return column.column if isinstance(column, DateTrunc | DatePart) else column
+
+
 def _single(f: Filter) -> Domain:
     value: Value = f.value
     op = f.op
@@ -179,6 +191,8 @@ def _single(f: Filter) -> Domain:
         return Domain(kind="scalar", values=(value,), op=op)
     if isinstance(value, SubQuery):
         return Domain(kind="query", values=(value,), op=op)
+    if isinstance(value, Now) and op == "=" and value.trunc == _unit(f.column) is not None:
+        return _relative(replace(f, column=_plain_name(f.column), op=">="))  # "this month": nothing lies after it yet
     if isinstance(value, Now) or (isinstance(value, tuple) and any(isinstance(v, Now) for v in value)):
         return _relative(f)
     if isinstance(f.column, DatePart | DateTrunc):

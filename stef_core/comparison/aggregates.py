@@ -117,9 +117,40 @@ def _hinted_functions(c: Comparison) -> set[str]:
     return {n for n in named if n}
 
 
+def _repeated(c: Comparison, counted: list[Aggregation]) -> bool:
+    """``COUNT(customer_id) FROM orders`` for a number of customers, or customers joined to their orders and counted."""
+    target = c.question.target
+    if target is None or c.sql.group_by or c.sql.limit is not None or len(c.sql.aggregations) != 1 or c.sql.branches:
+        return False
+    key = f"{target}_id"
+    if any(a.distinct or a.filter or a.column not in ("*", key) for a in counted) or _grouped_inside(c.sql):
+        return False
+    others = [t for t in c.sql.tables if target not in identifier_words(t)]
+    own = [t for t in c.sql.tables if identifier_words(t) == (target,)]
+    if len(c.sql.tables) == 1:
+        return bool(others) and counted[0].column == key
+    if len(c.sql.tables) != 2 or len(own) != 1 or len(others) != 1 or len(c.sql.joins) != 1:
+        return False
+    join = c.sql.joins[0]
+    return (
+        join.kind == "inner"
+        and {join.left_table, join.right_table} == {own[0], others[0]}
+        and {join.left_column, join.right_column} == {key}
+    )
+
+
 def _compare_distinct(c: Comparison, wanted: Aggregation, have: list[Aggregation]) -> None:
     counted = [a for a in have if a in c.sql.aggregations] or have
     if wanted.func != "count" or not counted:
+        return
+    if not wanted.distinct and wanted.column == "*" and _repeated(c, counted):
+        c.note(
+            "missing_distinct",
+            f"Each {c.question.target} is to be counted once; the SQL counts one for each row that names it.",
+            question_part=wanted.text or None,
+            kind="missing_distinct_count",
+            severity="critical",
+        )
         return
     if wanted.distinct and not any(a.distinct for a in counted) and not c.sql.distinct and not _grouped_inside(c.sql):
         c.note(
@@ -171,7 +202,8 @@ def _answered_otherwise(c: Comparison, wanted: Aggregation, funcs: set[str]) -> 
         return True
     name = base_name(wanted.column) or ""
     outputs = [base_name(p) or "" for p in sql.projections]
-    if wanted.func in ("count", "sum") and "sum" in funcs | {"count"} and {"sum", "count"} & funcs:
+    both = {"count", "sum"} <= {a.func for a in c.question.aggregations if a.certain}
+    if not both and wanted.func in ("count", "sum") and "sum" in funcs | {"count"} and {"sum", "count"} & funcs:
         measured = [base_name(a.column) or "" for a in sql.aggregations]
         return any({"number", "count", "quantity", "total", "amount"} & set(identifier_words(m)) for m in measured) or (
             wanted.func == "sum" and (name in ("", "*"))

@@ -56,13 +56,16 @@ def compare_grouping(c: Comparison) -> None:
         if not groups and (any(c.similar(wanted, p) >= 0.5 for p in shown) and not sql.aggregations):
             continue
         if groups:
+            shown_only = bool(sql.group_by) and wanted in set(sql.projections) - set(sql.group_by)
+            coarser = len(sql.group_by) < len(question.group_by) and not sql.inner_groups and not sql.windows
             c.note(
                 "wrong_group_by",
                 f"Groups are asked for each {name}; the SQL forms them by {', '.join(column_text(g) for g in groups[:3])}.",
                 question_part=name,
                 sql_part=column_text(groups[0]),
                 kind="wrong_group_by",
-                strength=0.5,
+                strength=1.0 if coarser or shown_only else 0.5,
+                severity="critical" if coarser or shown_only else None,
             )
         elif question.aggregations or sql.aggregations:
             c.note(

@@ -49,7 +49,7 @@ def compare_literals(c: Comparison) -> None:
 def _numbers_absent(c: Comparison, texts: str, inside: str) -> None:
     """Numbers and dates of the question that stand nowhere in the SQL in any form."""
     sql, question = c.sql, c.question
-    have = {float(m) for m in re.findall(r"\d+(?:\.\d+)?", texts)} | {float(n) for n, _ in sql.inner_limits}
+    have = {float(m) for m in re.findall(r"\d+(?:\.\d+)?(?:e\+?\d{1,2}\b)?", texts)} | {float(n) for n, _ in sql.inner_limits}
     have |= {float(v) for v in (sql.limit, sql.offset) if v is not None}
     have |= {h + 1 for h in have} | {h - 1 for h in have}
     explained = " ".join(clause for clause in c.clauses if names_used(c, clause))
@@ -102,7 +102,7 @@ def _literals_unnamed(c: Comparison) -> None:
             continue
         if all(w in spoken for w in core.split()) or _dates_of(text):
             continue
-        if re.fullmatch(r"-?\d+(\.\d+)?", text):
+        if re.fullmatch(r"-?\d+(\.\d+)?(e\+?\d{1,2})?", text):
             value = float(text)
             if (
                 text.lstrip("0") in days

@@ -79,6 +79,7 @@ def _compare_keys(c: Comparison, keys: list[OrderKey]) -> None:
                 question_part=wanted.text or None,
                 sql_part=key_text(key),
                 kind="order_direction",
+                severity="critical" if fit >= 0.9 and wanted.agg is None else None,
             )
 
 

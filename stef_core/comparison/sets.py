@@ -58,7 +58,7 @@ def compare_distinct(c: Comparison) -> None:
     distinct = sql.distinct or sql.distinct_on or (sql.set_op is not None and sql.set_op != "union_all")
     if question.distinct and listed and not distinct and not question.aggregations:
         c.note("missing_distinct", "Each thing is asked for once; the SQL lists repeats.", kind="missing_distinct_rows")
-    elif question.distinct and distinct:
+    elif question.distinct and (distinct or (not sql.aggregations and set(sql.group_by) == set(sql.projections))):
         c.found("distinct_found")
     if listed and not question.distinct and not distinct and len(sql.tables) >= 2 and sql.limit is None and sql.projections:
         outputs = {t for t, name in sql.columns if name in {base_name(p) for p in sql.projections}}

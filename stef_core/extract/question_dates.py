@@ -13,6 +13,7 @@ from stef_core.vocabulary import ENTITY_NOUNS, word_set
 MONTHS = {name.casefold(): i for i, name in enumerate(calendar.month_name) if name}
 MONTHS |= {name.casefold(): i for i, name in enumerate(calendar.month_abbr) if name} | {"sept": 9}
 _QUARTERS = {"q1": 1, "q2": 2, "q3": 3, "q4": 4}
+_HALVES = {"h1": 1, "h2": 2}
 _ORDINALS = {"first": 1, "second": 2, "third": 3, "fourth": 4, "last": 4}
 UNITS = {
     **{u: u for u in ("day", "week", "month", "quarter", "year", "hour", "minute")},
@@ -27,7 +28,7 @@ _SLASH = re.compile(r"(\d{1,2})/(\d{1,2})/(\d{4})(?: (\d{1,2}):(\d{2})(?::(\d{2}
 
 @dataclass(frozen=True, slots=True)
 class Period:
-    """A stretch of time. ``unit``: day, moment, month, quarter, year, month_of_year, or last / this / ago relative to now."""
+    """A stretch of time. ``unit``: day, moment, month, quarter, half, year, month_of_year; relative to now: last, this, ago."""
 
     unit: str
     start: str = ""  # first day, YYYY-MM-DD (with a time for a moment)
@@ -67,6 +68,10 @@ def _at(tokens: list[Token], i: int) -> tuple[Period | None, int]:
     if low in _QUARTERS:
         year, used = _year_after(tokens, i + 1)
         return (_quarter(year, _QUARTERS[low]), 1 + used) if year else (None, 0)
+    if low in _HALVES or (low in ("first", "second", "last") and _low(tokens, i + 1) == "half"):
+        used = 1 if low in _HALVES else 2
+        year, more = _year_after(tokens, i + used)
+        return (_half(year, 1 if low in ("h1", "first") else 2), used + more) if year else (None, 0)
     if low in _ORDINALS and _low(tokens, i + 1) == "quarter":
         year, used = _year_after(tokens, i + 2)
         return (_quarter(year, _ORDINALS[low]), 2 + used) if year else (None, 0)
@@ -185,6 +190,11 @@ def _quarter(year: int, quarter: int) -> Period:
     return Period("quarter", f"{year}-{first:02d}-01", f"{year}-{last:02d}-{end}", number=quarter, mention=str(year))
 
 
+def _half(year: int, half: int) -> Period:
+    start, end = ("01-01", "06-30") if half == 1 else ("07-01", "12-31")
+    return Period("half", f"{year}-{start}", f"{year}-{end}", number=half, mention=str(year))
+
+
 def _written(text: str) -> Period | None:
     iso = _ISO.match(text)
     if iso:
@@ -259,7 +269,7 @@ def period_filters(period: Period, column: Column, direction: str, text: str, *,
         return one(op, period.number, DatePart(part="month", column=name))
     if period.unit in ("day", "moment"):
         return one(bound or ("!=" if negated else "="), period.start)
-    if period.unit in ("month", "quarter"):
+    if period.unit in ("month", "quarter", "half"):
         if bound:
             return one(bound, period.start if direction in ("before", "since") else period.end)
         return one("not_between" if negated else "between", (period.start, period.end))

@@ -430,6 +430,16 @@ def _name(draft: Draft, start: int, end: int) -> None:
     if last > first and draft.lemma(last - 1) in ("name", "title", "surname", "nickname", "code", "label") and link < start:
         keep(draft.column(first, last), first, end, True)
         return
+    if (
+        last > first
+        and link == start
+        and before not in ("the", "of")
+        and draft.low(first - 1) in ("in", "from", "at", "within")
+        and draft.lemma(last - 1) == draft.low(last - 1)
+        and draft.lemma(last - 1) not in ENTITY_NOUNS | GENERIC_WORDS | _PEOPLE
+    ):
+        keep(draft.column(first, last), first, end, False)  # "in building Delta"
+        return
     if groups and groups[0] in ("weekday", "month"):
         keep(attribute_of(low)[0], start, end, False)
         return
@@ -537,6 +547,9 @@ def _value_before(draft: Draft, i: int) -> bool:
         "have",
         "use",
     )
+    beside = _joined_before(draft, start) if joined else None
+    if beside is not None and draft.low(beside - 1) in ("the", "our"):
+        led, determined, lead = True, True, beside - 2  # "in the legal or finance department"
     follows = draft.kind(i + 1) == "w" and draft.lemma(i + 1) in ENTITY_NOUNS
     if not (led or joined or known or follows):
         return False

@@ -248,6 +248,9 @@ def _subject(
                 after,
             )
         return begin, draft.column(first, last), agg, after
+    agg = _AGGREGATES.get(draft.low(start - 1))
+    if agg == "sum" and start == i and draft.low(start - 2) in ("a", "the") and draft.low(start - 3) in ("with", "have", "has"):
+        return start - 1, None, agg, after  # "with a total above 10000"
     return i, None, None, after
 
 

@@ -98,7 +98,7 @@ def read_groups(draft: Draft) -> None:
             if not draft.matches(i - 2, ("one", "row")):
                 _group(draft, i, i + 1)
         elif low in ("each", "every") and draft.low(i - 1) not in ("beside",):
-            if draft.low(i + 1) == "of" or draft.low(i + 1) in ("one", "other", "time", "single"):
+            if draft.low(i + 1) == "of" or draft.low(i + 1) in ("one", "other", "time", "single", "once"):
                 continue
             if draft.low(i - 1) in COMMANDS and not _aggregates(draft):
                 continue
@@ -285,6 +285,10 @@ def _order_list(draft: Draft, i: int, j: int, everywhere: Direction) -> None:
             direction = "desc"
         elif near & _ASC or draft.matches(last, ("from", "low")) or draft.matches(last, ("from", "lowest")):
             direction = "asc"
+        spelled = last + (draft.low(last) in (",", "from"))
+        if draft.matches(spelled, ("z", "to", "a")) or draft.matches(spelled, ("a", "to", "z")):
+            direction = "desc" if draft.low(spelled) == "z" else "asc"
+            draft.use(spelled, spelled + 3)
         column: Column = "*" if agg == "count" else draft.column(first, last)
         draft.order_by.append(OrderKey(column=column, agg=agg, dir=direction, text=draft.text(i, last)))
         draft.use(i, last)
@@ -759,6 +763,7 @@ def read_distinct(draft: Draft) -> None:
         said = low in ("distinct", "unique", "deduplicated") or (
             low == "different" and draft.low(i + 1) not in ("from", "than", "to")
         )
+        said = said or (low == "once" and draft.low(i - 1) in ("each", "only", "just"))
         if said and not (draft.low(i - 1) in ("many", "of") and any(a.distinct for a in draft.aggregations)):
             draft.distinct = True
         if low in ("without", "no") and draft.low(i + 1) in (

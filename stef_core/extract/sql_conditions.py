@@ -40,6 +40,7 @@ _OPS: dict[type[exp.Expr], str] = {
     exp.LTE: "<=",
     exp.NullSafeEQ: "<=>",
     exp.NullSafeNEQ: "<!>",
+    exp.EqualNull: "<=>",
 }
 _NEGATED = {"=": "!=", "!=": "=", ">": "<=", "<=": ">", "<": ">=", ">=": "<", "<=>": "<!>", "<!>": "<=>"}
 _FLIPPED = {">": "<", "<": ">", ">=": "<=", "<=": ">="}

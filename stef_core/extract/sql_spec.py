@@ -40,6 +40,7 @@ from stef_core.records import (
     Value,
     Window,
 )
+from stef_core.wording import condition_text
 
 _MANY = 64  # lists this short are left alone; longer ones are freed of repeats
 
@@ -388,6 +389,8 @@ def _limit(node: exp.Expr, scope: Scope | None) -> tuple[int | None, int | None]
             limit = None
         elif limit is None and count is not None and scope is not None:
             scope.reader.notes.append("the limit is not a constant")
+        if options is not None and options.args.get("with_ties") and scope is not None:
+            scope.reader.notes.append("rows that tie with the last one come out too")
     offset = node.args.get("offset")
     return limit, _whole(offset.expression, scope) if offset is not None else None
 
@@ -459,6 +462,8 @@ def _set_spec(relation: SetQuery, reader: Reader) -> SqlSpec:
     first = branches[0]
     found = collect_set(relation, top=True)
     scope = _first(relation)
+    if relation.op.startswith("except") and branches[1:]:
+        scope.reader.notes.append(f"taken away: the rows of {_told(branches[1])}")
     limit, offset = _limit(relation.node, scope)
     return SqlSpec(
         parse_status="ok",
@@ -481,6 +486,12 @@ def _set_spec(relation: SetQuery, reader: Reader) -> SqlSpec:
         tables=tuple(sorted(t for b in branches for t in b.tables)),
         branches=branches,
     )
+
+
+def _told(spec: SqlSpec) -> str:
+    """A SELECT in a few words: its tables and its conditions."""
+    conditions = " and ".join(condition_text(c) for c in spec.filters[:3])
+    return (", ".join(spec.tables) + (f" where {conditions}" if conditions else ""))[:200]
 
 
 def _below(relation: Relation) -> list[Scope]:

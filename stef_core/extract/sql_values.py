@@ -295,6 +295,9 @@ def constant(node: exp.Expr | Base, scope: Scope) -> Constant | None:
         return None
     if isinstance(node, _ADD):
         return _date_add(node, scope)
+    if isinstance(node, exp.Trunc) and node.args.get("decimals") is None:
+        inner = constant(node.this, scope)  # Redshift: TRUNC(SYSDATE) is today
+        return inner if inner is not None and isinstance(inner.value, Now) else None
     if isinstance(node, exp.AddMonths):
         return _shift(constant(node.this, scope), constant(node.expression, scope), "month", 1)
     if isinstance(node, exp.Add | exp.Sub | exp.Mul | exp.Div | exp.Mod):
