@@ -436,3 +436,15 @@ UNITS = word_set(
     dollar euro percent
     degree celsius cent usd eur litre liter gallon cm mm ms g million billion thousand k"""
 )
+
+# words that ask for an order in languages that are named and not read offline; the last ones are looked for inside a text
+ORDER_WORDS_ELSEWHERE = word_set(
+    """sortiert sortiere sortieren geordnet absteigend aufsteigend absteigender aufsteigender reihenfolge
+    gesorteerd gesorteerde sorteer geordend aflopend oplopend aflopende oplopende volgorde
+    ordenado ordenada ordenados ordenadas ordena ordenar descendente ascendente
+    trié triée triés triées trier trie croissant décroissant croissante décroissante
+    ordinato ordinata ordinati ordinate ordina crescente decrescente
+    отсортировать отсортируй сортировка сортировать отсортированные убыванию возрастанию
+    posortuj posortowane rosnąco malejąco sorterat sorterade stigande fallande"""
+)
+ORDER_SIGNS_ELSEWHERE = ("昇順", "降順", "順に", "並べ", "排序", "升序", "降序", "排列", "정렬", "순으로")

@@ -51,5 +51,7 @@ def order_by_tolerated(reading: Reading, rules: Rules) -> bool:
 
 def limit_is_safety(reading: Reading, rules: Rules) -> bool:
     """A limit from λ_min on that nobody asked for."""
-    limit = reading.sql.limit
-    return limit is not None and limit >= rules.safety_limit_min and not reading.question.asks_limit
+    limit, question = reading.sql.limit, reading.question
+    if question.language != "en" and limit in question.mentions.numbers:
+        return False  # read by no grammar: the figure alone says that it was asked for
+    return limit is not None and limit >= rules.safety_limit_min and not question.asks_limit

@@ -41,7 +41,7 @@ from stef_core.extract.question_tokens import Token, tokenize
 from stef_core.lexicon import words
 from stef_core.records import Aggregation, AllOf, AnyOf, Column, Condition, Filter, Hint, Mentions, QueryRecord, QuestionSpec
 from stef_core.rules import Rules
-from stef_core.vocabulary import STOP_WORDS
+from stef_core.vocabulary import ORDER_SIGNS_ELSEWHERE, ORDER_WORDS_ELSEWHERE, STOP_WORDS
 
 if TYPE_CHECKING:
     from stef_core.evaluate import QuestionPair
@@ -100,6 +100,13 @@ def extract_question(text: str, rules: Rules, *, hints_from: str | None = None) 
     return _apply(spec, rules) if rules.metric_definitions or rules.value_mappings else spec
 
 
+def _order_elsewhere(text: str) -> bool:
+    """Whether a text in another language asks for an order, by the words that languages have for it."""
+    folded = text.casefold()
+    named = bool(ORDER_WORDS_ELSEWHERE & set(re.findall(r"[^\W\d_]+", folded)))
+    return named or any(sign in folded for sign in ORDER_SIGNS_ELSEWHERE)
+
+
 @lru_cache(maxsize=4_096)
 def _read(text: str, evidence: str | None) -> QuestionSpec:
     cleaned = clean(text)
@@ -109,6 +116,7 @@ def _read(text: str, evidence: str | None) -> QuestionSpec:
         return QuestionSpec(
             language=language,
             mentions=_mentions(merge_dates(tokenize(content))),
+            asks_order=_order_elsewhere(content),
             hints=read_hints(evidence or "", content),
             unread=(content,),
             notes=(*notes, f"language {language} is not read offline"),
