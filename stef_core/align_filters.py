@@ -377,7 +377,7 @@ class _Matcher:
         if item.from_hint:
             return None
         if f.agg == "sum":
-            return next((a for a in applied if a.filters[0].value == f.value and self._summed(a.filters[0])), None)
+            return next((a for a in applied if a.filters[0].value == f.value and self._summed(a.filters[0], f)), None)
         if f.agg != "count":
             return None
         for candidate in applied:
@@ -387,13 +387,15 @@ class _Matcher:
                 return candidate
         return None
 
-    def _summed(self, f: Filter) -> bool:
-        """A condition on single rows of a column that the SQL sums for each group: rows are cut where groups were meant."""
-        return (
-            bool(self.sql.group_by)
-            and not f.agg
-            and any(a.func == "sum" and a.column == f.column for a in self.sql.aggregations)
-        )
+    def _summed(self, f: Filter, asked: Filter) -> bool:
+        """A condition on single rows of a column whose total for each group was asked for."""
+        if f.agg or f.window:
+            return False
+        if self.sql.group_by:
+            return any(a.func == "sum" and a.column == f.column for a in self.sql.aggregations)
+        left, right = _base(asked.column), _base(f.column)
+        grouped = self.sql.inner_groups or self.sql.aggregations or self.sql.windows or self.sql.subqueries
+        return not grouped and left is not None and right is not None and column_similarity(left, right) >= 0.95
 
     def _only_pads(self, hit: Applied) -> bool:
         """A condition in ON of an outer join cuts no row, and nothing that comes out is read from the side that it limits."""
@@ -433,6 +435,9 @@ class _Matcher:
                     relation = self._under_negation(item, candidate, relation)
                 if relation == "value" and not item.from_hint and self._linked(item, candidate):
                     relation = "alike"  # the reformulation says which stored value the word means
+                told = self._flag_denied(item, candidate)
+                if told is not None:
+                    relation, fit = ("alike" if told else "negated"), 1.0
                 if relation == "superset" and self._rest_is_named(item, candidate):
                     relation = "alike"  # the reader saw one of the values that the question names
                 if relation in SAME:
@@ -613,7 +618,7 @@ class _Matcher:
             return 0.0  # a hint names its column
         if asked.agg and applied.agg and asked.agg != applied.agg:
             return 0.0  # a number of rows is not a sum
-        if asked.agg == "sum" and self._summed(applied):
+        if asked.agg == "sum" and self._summed(applied, asked):
             return 0.0
         value = asked.value
         if isinstance(value, tuple):
@@ -764,17 +769,20 @@ class _Matcher:
                 )
             )
 
+    def _flag_denied(self, item: Asked, candidate: Applied) -> bool | None:
+        """``is_active`` where inactive ones are asked for: whether the flag is held false; None where it says nothing of it."""
+        f, have = item.filters[0], candidate.filters[0]
+        state = _flag_state(have)
+        if state is None or item.from_hint or f.op != "=" or not isinstance(f.value, str):
+            return None
+        opposites = {p + w for w in identifier_words(str(have.column)) for p in ("in", "un", "non", "non-")}
+        return not state if f.value in opposites else None
+
     def _flag_inverted(self, f: Filter) -> bool:
         """``is_deleted = 0`` where the question asks for what is deleted."""
-        if f.op not in ("=", "!=") or f.agg or f.window or not isinstance(f.column, str) or not self.read:
+        if _flag_state(f) is not False or not self.read:
             return False
-        parts = f.column.casefold().split("_")
-        if len(parts) < 2 or not (parts[0] in ("is", "has", "was") or parts[-1] == "flag"):
-            return False
-        state = _flag(f.value)
-        if state is None or state == (f.op == "="):
-            return False
-        named = {w for alias in self.rules.aliases(f.column) for w in identifier_words(alias)} - _FLAG_WORDS
+        named = {w for alias in self.rules.aliases(str(f.column)) for w in identifier_words(alias)} - _FLAG_WORDS
         unsaid = self.question.negated or _NEGATING & set(re.findall(r"[a-z']+", self.raw))
         return bool(named) and named <= self.words and not unsaid
 
@@ -1124,6 +1132,17 @@ def _is_dated(f: Filter) -> bool:
     if isinstance(f.column, DatePart | DateTrunc) or isinstance(f.value, Now):
         return True
     return domain_of([f]).kind in ("period", "relative")
+
+
+def _flag_state(f: Filter) -> bool | None:
+    """What a condition on a flag (``is_deleted``, ``test_flag``) holds it at; None where it is no such condition."""
+    if f.op not in ("=", "!=") or f.agg or f.window or not isinstance(f.column, str):
+        return None
+    parts = f.column.casefold().split("_")
+    if len(parts) < 2 or not (parts[0] in ("is", "has", "was") or parts[-1] == "flag"):
+        return None
+    state = _flag(f.value)
+    return None if state is None else state == (f.op == "=")
 
 
 def _flag(value: Any) -> bool | None:

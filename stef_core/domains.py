@@ -191,6 +191,8 @@ def _single(f: Filter) -> Domain:
         return Domain(kind="scalar", values=(value,), op=op)
     if isinstance(value, SubQuery):
         return Domain(kind="query", values=(value,), op=op)
+    if isinstance(value, Now) and op == "=" and value.unit == "day" and value.amount in (0, 1) and value.trunc in (None, "day"):
+        return _relative(replace(f, column=_plain_name(f.column), op=">="))  # today, yesterday
     if isinstance(value, Now) and op == "=" and value.trunc == _unit(f.column) is not None:
         return _relative(replace(f, column=_plain_name(f.column), op=">="))  # "this month": nothing lies after it yet
     if isinstance(value, Now) or (isinstance(value, tuple) and any(isinstance(v, Now) for v in value)):

@@ -53,6 +53,8 @@ def compare_order(c: Comparison) -> None:
         name = set(identifier_words(base_name(key.column) or ""))
         if key.agg is None and name & INVERTED:
             return
+        if c.question.mentions.lemmas & {"old", "oldest", "young", "youngest"} and "age" not in name:
+            return  # the oldest by a date is its first day
         if key.dir != direction:
             c.note(
                 "wrong_order_direction",
