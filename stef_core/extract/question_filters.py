@@ -489,6 +489,15 @@ def _value_after(draft: Draft, i: int) -> bool:
         return False
     ends = j + 1 == len(draft.tokens) or draft.kind(j + 1) == "p" or draft.low(j + 1) in _PLACE | {"and", "or", "that", "who"}
     named = j == i + 1 and draft.low(i - 1) in ("in", "from", "within") and ends and draft.is_noun(j)  # "in region west"
+    if _stated(draft, i, j):
+        column = draft.column(*_noun_span(draft, i))
+        while _stated(draft, i, j):  # "with status frozen, suspended or expired"
+            found = Filter(column=column, op="!=" if negated else "=", value=text_value(draft.tokens[j].text))
+            draft.add(i if j == i + 1 else j, j + 1, found, negated=negated)
+            j += 1
+            while draft.low(j) in (",", "or"):
+                j += 1
+        return True
     if not (token.code or attribute_groups(token.low) or (named and draft.lemma(j) not in GENERIC_WORDS)):
         return False
     if draft.lemma(j) in ENTITY_NOUNS and not token.code:
@@ -496,6 +505,19 @@ def _value_after(draft: Draft, i: int) -> bool:
     column = draft.column(*_noun_span(draft, i))
     draft.add(i, j + 1, Filter(column=column, op="!=" if negated else "=", value=text_value(token.text)), negated=negated)
     return True
+
+
+def _stated(draft: Draft, i: int, j: int) -> bool:
+    """Whether a plain word at ``j`` is a status that "with status", "have the status" at ``i`` announces."""
+    lead = i - 1 - (draft.low(i - 1) in ("the", "a"))
+    if draft.lemma(i) != "status" or draft.low(lead) not in ("with", "have", "has", "having", "had", "in"):
+        return False
+    token = draft.tokens[j] if j < len(draft.tokens) else None
+    if token is None or token.kind != "w" or draft.used[j] or token.low in STOP_WORDS | _PLACE or token.lemma in VALUE_NOUNS:
+        return False
+    if j > i + 1 and draft.low(j - 1) not in (",", "or"):
+        return False
+    return j + 1 == len(draft.tokens) or draft.kind(j + 1) == "p" or draft.low(j + 1) in ("or", *_PLACE)
 
 
 def _noun_span(draft: Draft, i: int) -> tuple[int, int]:

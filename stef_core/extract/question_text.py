@@ -45,13 +45,17 @@ _FUNCTION_WORDS: dict[str, frozenset[str]] = {
             from by on at all each per have has had does do did not than more less most there their whose when where name names
             count number total average any top per every please state""",
         "nl": """de het een van zijn hoeveel welke welk wat wie geef toon met voor niet hebben heeft werd werden per aantal
-            totale gemiddelde elke alle boven onder meer dan nog nooit iets uit op bij naar we hadden zoek laat zien""",
+            totale gemiddelde elke alle boven onder meer dan nog nooit iets uit op bij naar we hadden zoek laat zien
+            gesorteerd aflopend oplopend""",
         "de": """der die das ein eine von und ist sind wie viele welche welcher welches was wer zeige mit für nicht haben hat
-            wurde wurden pro anzahl alle jede jeder über unter mehr als im den dem des zeig gib nach bei aus""",
+            wurde wurden pro anzahl alle jede jeder über unter mehr als im den dem des zeig gib nach bei aus
+            sortiert absteigend aufsteigend""",
         "fr": """le la les un une des du de et est sont combien quel quelle quels quelles qui que liste avec pour pas ont été
-            par nombre tous toutes chaque plus moins dans au aux où donne affiche montre sur""",
+            par nombre tous toutes chaque plus moins dans au aux où donne affiche montre sur trié triés triées
+            croissant décroissant""",
         "es": """el la los las un una de del y es son cuántos cuántas cuántos cual cuál cuáles qué que quién muestra lista con
-            para no han fue por número todos cada más menos en al ni sean hay dame pedidos según cuanto cuánto""",
+            para no han fue por número todos cada más menos en al ni sean hay dame pedidos según cuanto cuánto
+            ordenado ordenada ordenados ordenadas descendente ascendente""",
         "it": """il lo la gli le un una di del della e è sono quanti quante quale quali che chi mostra elenca con per non hanno
             numero tutti ogni più meno nel nella dei degli delle""",
         "pt": """o os as um uma de do da dos das e é são quantos quantas qual quais que quem mostre liste com para não foram
