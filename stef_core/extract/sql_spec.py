@@ -810,6 +810,7 @@ def _limit_by(scope: Scope, out: Collected) -> None:
 def _check_joined(scope: Scope, out: Collected) -> None:
     """Note tables that nothing ties to the others."""
     alone = {alias: alias for alias in scope.sources}
+    place = {alias: at for at, alias in enumerate(scope.sources)}
 
     def root(alias: str) -> str:
         while alone[alias] != alias:
@@ -817,7 +818,8 @@ def _check_joined(scope: Scope, out: Collected) -> None:
         return alias
 
     def tie(aliases: set[str]) -> None:
-        roots = [root(a) for a in aliases if a in alone]
+        # the first in FROM order stands for the group: the message names the same tables on every run
+        roots = sorted({root(a) for a in aliases if a in alone}, key=place.__getitem__)
         for other in roots[1:]:
             alone[other] = roots[0]
 

@@ -328,3 +328,11 @@ def test_shared_cases_are_read_as_they_expect() -> None:
                 wrong.append((case["id"], part, wanted, found))
 
     assert wrong == []
+
+
+def test_a_cross_join_names_the_same_tables_on_every_run() -> None:
+    """The first table in FROM order stands for the ones tied to it, whatever order a set of names comes in."""
+    for at in range(24):
+        first, tied, alone = f"orders_{at}", f"customer_{at}", f"store_{at}"
+        spec = extract_sql(f"SELECT {first}.id FROM {first} JOIN {tied} ON {tied}.id = {first}.customer_id, {alone}")
+        assert [d.sql_part for d in spec.defects if d.kind == "cross_join"] == [f"{first}, {alone}"]
