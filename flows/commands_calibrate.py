@@ -64,7 +64,7 @@ def calibrate(
         plan=Plan(threshold=threshold, folds=folds, seed=seed, resamples=resamples),
     )
     check_request(request, settings)
-    with _progress(show=not (quiet or as_json)) as tell:
+    with show_steps(show=not (quiet or as_json)) as tell:
         found = run_calibration(request, with_secret(settings), tell)
     if out is not None:
         from tasks.calibration_report import write_calibration
@@ -273,8 +273,8 @@ def read_mapping(pairs: Sequence[str]) -> dict[str, str]:
 
 
 @contextmanager
-def _progress(*, show: bool) -> Iterator[Told]:
-    """A bar on a terminal, and a line for each step elsewhere; both on stderr."""
+def show_steps(*, show: bool, lines: int = 1) -> Iterator[Told]:
+    """A bar on a terminal, and elsewhere the start of each step and some ``lines`` of how far it is; both on stderr."""
     if not show:
         yield lambda *_: None
         return
@@ -282,8 +282,8 @@ def _progress(*, show: bool) -> Iterator[Told]:
     if not console.is_terminal:
 
         def line(what: str, done: int, total: int) -> None:
-            if done in (0, total):
-                console.print(f"{what}: {total:,} rows", highlight=False)
+            if done in (0, total) or done % max(1, total // lines) == 0:
+                console.print(f"{what}: {done:,} of {total:,} rows", highlight=False)
 
         yield line
         return

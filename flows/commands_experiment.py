@@ -4,20 +4,19 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from flows.commands_calibrate import open_console, read_mapping
+from flows.commands_calibrate import open_console, read_mapping, show_steps
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
     from rich.table import Table
 
     from stef_core.experiments.compare_runs import Accuracy, Paired
-    from tasks.experiments import Analysed, Built, Compared, Run, Told
+    from tasks.experiments import Analysed, Built, Compared, Run
     from tasks.settings import Settings
 
 EXAMPLES = 2  # questions shown for each error code
@@ -54,7 +53,7 @@ def dataset(
     """Build a data set: no duplicates, gold SQL that runs and returns data, balanced by level."""
     from tasks.experiments import build_dataset
 
-    with _progress(show=not (quiet or as_json)) as tell:
+    with show_steps(show=not (quiet or as_json), lines=STEPS) as tell:
         built = build_dataset(
             source,
             database,
@@ -125,7 +124,7 @@ def run(
     settings = load_settings({"judge": judge, "model": judge_model, "rules": rules, "warehouse": warehouse})
     asked = load_settings({"judge": "openai", "model": model}) if agent is None and predictions is None else None
     check_experiment(wanted, settings, asked)
-    with _progress(show=not (quiet or as_json)) as tell:
+    with show_steps(show=not (quiet or as_json), lines=STEPS) as tell:
         found = run_experiment(wanted, with_secret(settings), with_secret(asked) if asked else None, tell)
     if as_json:
         _print_json(found.to_json())
@@ -208,7 +207,7 @@ def demo(
         raise InputError(f"--dir {folder}: cannot be written: {error.strerror}") from error
     settings = load_settings({"judge": "symbolic", "warehouse": f"duckdb:///{(folder / 'stef.duckdb').resolve()}"})
     database, runs = f"sqlite:///{files.database}", folder / "experiments"
-    with _progress(show=not (quiet or as_json)) as tell:
+    with show_steps(show=not (quiet or as_json), lines=STEPS) as tell:
         built = build_dataset(files.questions, database, folder / "dataset.csv", per_level=14, tell=tell)
         found = [
             run_experiment(
@@ -380,27 +379,3 @@ def _show(parts: Iterator[RenderableType]) -> None:
 
 def _print_json(value: Mapping[str, Any]) -> None:
     typer.echo(json.dumps(value, ensure_ascii=False, default=str))
-
-
-@contextmanager
-def _progress(*, show: bool) -> Iterator[Told]:
-    """A bar on a terminal, and some lines elsewhere; both on stderr."""
-    if not show:
-        yield lambda *_: None
-        return
-    console = open_console(stderr=True)
-    if not console.is_terminal:
-
-        def line(what: str, done: int, total: int) -> None:
-            step = max(1, total // STEPS)
-            if done in (0, total) or done % step == 0:
-                console.print(f"{what}: {done:,} of {total:,} rows", highlight=False)
-
-        yield line
-        return
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
-
-    columns = (SpinnerColumn(), TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-    with Progress(*columns, console=console, transient=True) as bar:
-        step = bar.add_task("reading", total=None)
-        yield lambda what, done, total: bar.update(step, description=what, completed=done, total=total)
