@@ -283,7 +283,8 @@ def show_steps(*, show: bool, lines: int = 1) -> Iterator[Told]:
 
         def line(what: str, done: int, total: int) -> None:
             if done in (0, total) or done % max(1, total // lines) == 0:
-                console.print(f"{what}: {done:,} of {total:,} rows", highlight=False)
+                so_far = f"{done:,} of " if done else ""
+                console.print(f"{what}: {so_far}{total:,} rows", highlight=False)
 
         yield line
         return
