@@ -15,7 +15,8 @@ from stef_core.extract.question_llm import LLMReader
 from stef_core.extract.question_offline import OfflineReader
 from stef_core.judge.llm import LLMJudge
 from stef_core.judge.symbolic import SymbolicJudge
-from stef_core.llm import OpenAIChatModel, Usage
+from stef_core.llm import Usage
+from stef_core.openai_model import OpenAIChatModel
 from tasks.answer_cache import SqliteAnswerCache
 
 # settings of the interface that nothing enforces yet; a limit that is only believed in costs more than a refusal

@@ -13,18 +13,9 @@ import pytest
 from pydantic import BaseModel, ConfigDict
 
 from stef_core.errors import TransientError
-from stef_core.llm import (
-    RETRY_AFTER_MAX_S,
-    ChatAnswer,
-    ChatFailure,
-    ChatRequest,
-    Message,
-    OpenAIChatModel,
-    StoredAnswer,
-    data_message,
-    json_text,
-    strict_schema,
-)
+from stef_core.llm import ChatAnswer, ChatFailure, ChatRequest, Message, StoredAnswer, data_message, json_text, strict_schema
+from stef_core.openai_model import RETRY_AFTER_MAX_S, OpenAIChatModel
+from stef_core.pacing import COOL_S
 from tests.openai_server import (
     BROKEN_JSON,
     DROP,
@@ -542,8 +533,10 @@ def test_a_failure_that_was_paid_for_is_kept(reply: Reply, openai_server: OpenAI
 @pytest.mark.parametrize("reply", [error(500), error(401), EMPTY, DROP], ids=["500", "401", "empty", "dropped"])
 def test_a_failure_of_the_endpoint_is_asked_again(reply: Reply, openai_server: OpenAIServer, sleeps: Sleeps) -> None:
     openai_server.script = lambda *_: reply
-    with open_chat(openai_server, sleeps, cache=MemoryCache()) as chat:
+    now = [0.0]
+    with open_chat(openai_server, sleeps, cache=MemoryCache(), clock=lambda: now[0]) as chat:
         failure(chat.complete_many([ask()])[0])
+        now[0] += COOL_S
         openai_server.script = lambda *_: BLUE
 
         assert success(chat.complete_many([ask()])[0]).text == '{"colour": "blue"}'

@@ -9,7 +9,8 @@ import pytest
 
 from stef_core.errors import RuleError
 from stef_core.experiments.agent import AgentPrompt, ChatAgent, check_prompt, one_query
-from stef_core.llm import ChatAnswer, ChatFailure, ChatRequest, OpenAIChatModel, Outcome, Usage
+from stef_core.llm import ChatAnswer, ChatFailure, ChatRequest, Outcome, Usage
+from stef_core.openai_model import OpenAIChatModel
 from stef_core.prompts import load_prompt
 from tasks.answer_cache import SqliteAnswerCache
 from tests.openai_server import EMPTY, REFUSAL, answer, serving

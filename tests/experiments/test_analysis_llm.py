@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from stef_core.experiments.analysis_llm import WrongAnswer, analyse_many, analyse_offline
-from stef_core.llm import OpenAIChatModel
+from stef_core.openai_model import OpenAIChatModel
 from stef_core.prompts import load_prompt
 from tests.openai_server import REFUSAL, Reply, answer, serving
 

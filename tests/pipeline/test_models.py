@@ -23,7 +23,7 @@ from stef_core.extract.question_llm import LLMReader
 from stef_core.extract.question_offline import OfflineReader
 from stef_core.judge.llm import LLMJudge
 from stef_core.judge.symbolic import SymbolicJudge
-from stef_core.llm import OpenAIChatModel
+from stef_core.openai_model import OpenAIChatModel
 from stef_core.records import Evaluation, QueryRecord
 from stef_core.rules import Rules
 from tasks.answer_cache import SqliteAnswerCache
