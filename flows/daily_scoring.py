@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import json
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, cast
@@ -20,7 +21,7 @@ from tasks.artifacts import show_day, show_progress, start_progress
 from tasks.extract import Extracted, extract_batch, learn_day
 from tasks.gates import gate_input, gate_output, refuse
 from tasks.judge import Judged, judge_batch
-from tasks.models import check_settings
+from tasks.models import check_settings, run_model
 from tasks.passing import as_is
 from tasks.progress import DayEnded, DayStarted, RowsDone, tell
 from tasks.publish import end_run, input_facts, prepare, publish_day, read_window, record_run, stage_day, start_run
@@ -35,8 +36,8 @@ logger = logging.getLogger(__name__)
 ORDER = (RuleError, TransientError, InputError, GateError)
 
 
-# batches follow each other, so that calls in flight stay within the settings; each is concurrent in itself
-RUNNER = cast("TaskRunner[PrefectFuture[Any]]", ThreadPoolTaskRunner[Any](max_workers=1))
+# some batches at once, so that the last answers of one do not leave the endpoint idle; the run's one model keeps the limits
+RUNNER = cast("TaskRunner[PrefectFuture[Any]]", ThreadPoolTaskRunner[Any](max_workers=4))
 
 
 @flow(name="daily-scoring", task_runner=RUNNER)
@@ -81,12 +82,13 @@ def daily_scoring(
     progress = start_progress(f"{days[0]} to {days[-1]}")
     failed: dict[dt.date, StefError] = {}
     runs = []
-    for number, day in enumerate(days):
-        try:
-            runs.append(score_one_day(day, settings, applications, kind, progress, (number, len(days))))
-        except StefError as error:
-            failed[day] = error
-        show_progress(progress, (number + 1) / len(days))
+    with run_model(settings):
+        for number, day in enumerate(days):
+            try:
+                runs.append(score_one_day(day, settings, applications, kind, progress, (number, len(days))))
+            except StefError as error:
+                failed[day] = error
+            show_progress(progress, (number + 1) / len(days))
     raise_failures(failed, len(days))
     return runs
 
@@ -129,13 +131,14 @@ def score_one_day(
         judged = judge_rows(extracted, known.catalogue, settings, day, run["run_id"], lambda share: show(0.4 + 0.4 * share))
         scored = score_day(as_is(partition), as_is(judged), run["run_id"], run["started_at"])
         run |= scored.facts
+        run["notes"] = compact_json([*json.loads(run["notes"]), *scored.notes])
         tables = {"query_scores": scored.scores, "query_findings": scored.findings, "log_catalogue": known.rows}
         staged = stage_day(as_is(settings), run["run_id"], day, as_is(tables))
         figures = aggregate_day(as_is(staged), as_is(window), day, run["run_id"])
         staged |= stage_day(as_is(settings), run["run_id"], day, as_is(figures))
         gates += gate_output(as_is(partition.frame), as_is(staged), day, settings.coverage_min)
         run["gates"] = compact_json([gate.to_json() for gate in gates])
-        refuse(gates)
+        refuse(gates, scored.notes)
 
         run = end_run(run, "published")
         publish_day(as_is(settings), as_is(run), day)

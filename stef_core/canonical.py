@@ -15,6 +15,7 @@ from stef_core.records import (
     Alignment,
     AllOf,
     AnyOf,
+    Basis,
     Column,
     ColumnValue,
     Condition,
@@ -223,6 +224,19 @@ def verdict_json(verdict: Verdict) -> dict[str, Any]:
         "model": verdict.model,
         "prompt_version": verdict.prompt_version,
         "reasons": list(verdict.reasons),
+        **({"basis": basis_json(verdict.basis)} if verdict.basis else {}),
+    }
+
+
+def basis_json(basis: Basis) -> dict[str, Any]:
+    """What the confidence of a model's verdict was made of."""
+    return {
+        "stated": basis.stated,
+        "step": basis.step,
+        "repaired": basis.repaired,
+        "votes": dict(basis.votes),
+        "agreement": basis.agreement,
+        "probability": basis.probability,
     }
 
 

@@ -74,6 +74,7 @@ QUERY_SCORES = pl.Schema(
         "cost": pl.Float64(),  # in the currency of the price table
         "run_id": pl.String(),
         "scored_at": pl.Datetime("us", "UTC"),
+        "verdict_basis": pl.String(),  # JSON object: what a model's confidence was made of; null for the other judges
     }
 )
 

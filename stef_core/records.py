@@ -390,6 +390,18 @@ class Evidence:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Basis:
+    """What the verdict of a model rests on; γ is the least of what is known of `stated`, `agreement` and `probability`."""
+
+    stated: float  # confidence that the model states, 0-1; the mean over the answers that gave the grade
+    step: str  # how the form of the answer was asked for: json_schema | json_object | text
+    repaired: bool = False  # an answer came outside its schema and was mended on request
+    votes: tuple[tuple[Grade, int], ...] = ()  # of several samples: how many gave each grade
+    agreement: float | None = None  # share of the samples that gave the grade, 0-1
+    probability: float | None = None  # of the tokens that write the grade, 0-1, where the endpoint tells it
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Verdict:
     """A judge's answer. ``grade`` None: the judge gave none, and ``reason`` says why (the row is unscored)."""
 
@@ -405,6 +417,7 @@ class Verdict:
     tokens_out: int = 0
     calls: int = 0
     cost: float = 0.0
+    basis: Basis | None = None  # of a model's verdict
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

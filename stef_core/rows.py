@@ -12,7 +12,7 @@ from typing import Any
 
 import polars as pl
 
-from stef_core.canonical import alignment_json, finding_json, question_spec_json, sql_spec_json
+from stef_core.canonical import alignment_json, basis_json, finding_json, question_spec_json, sql_spec_json
 from stef_core.evaluate import Examined
 from stef_core.frames import QUERY_FINDINGS, QUERY_LOG, QUERY_SCORES, compact_json, frame_of
 from stef_core.records import Evaluation, QueryRecord, Reading, Verdict
@@ -61,6 +61,7 @@ JUDGED = pl.Schema(
         "verdict": pl.String(),
         "confidence": pl.Float64(),
         "verdict_reasons": pl.String(),
+        "verdict_basis": pl.String(),
         "p_right": pl.Float64(),
         "judge": pl.String(),
         "model": pl.String(),
@@ -210,6 +211,7 @@ def _judged_row(each: Evaluation, rules: Rules, judge: str, model: str | None) -
         "verdict": verdict.grade,
         "confidence": verdict.confidence if graded else None,
         "verdict_reasons": compact_json(_masker(rules, each.reading)(list(verdict.reasons))) if each.verdict else None,
+        "verdict_basis": compact_json(basis_json(verdict.basis)) if verdict.basis else None,
         "p_right": each.score.p_right if each.score else None,
         "judge": verdict.judge,
         "model": verdict.model,

@@ -1,26 +1,30 @@
-"""Opens the question reader and the judge that the settings name. Knows no Prefect."""
+"""Opens the question reader and the judge that the settings name. Knows no Prefect.
+
+A run opens its model once (`run_model`); the batches of the run share it, so that limits, budget and circuit hold for the run.
+"""
 
 from __future__ import annotations
 
+import hashlib
 import ipaddress
-from collections.abc import Iterator
+import threading
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Protocol
 from urllib.parse import urlsplit
 
+from stef_core.budget import Budget, Limits, Price
 from stef_core.errors import RuleError
 from stef_core.evaluate import Judge, QuestionReader
 from stef_core.extract.question_llm import LLMReader
 from stef_core.extract.question_offline import OfflineReader
 from stef_core.judge.llm import LLMJudge
 from stef_core.judge.symbolic import SymbolicJudge
-from stef_core.llm import Usage
+from stef_core.llm import ChatModel, Usage
 from stef_core.openai_model import OpenAIChatModel
 from tasks.answer_cache import SqliteAnswerCache
 
-# settings of the interface that nothing enforces yet; a limit that is only believed in costs more than a refusal
-UNENFORCED = ("max_calls", "max_tokens", "max_cost", "requests_per_minute", "tokens_per_minute")
 NO_KEY = "none"  # what an endpoint on this machine is sent where no key is set
 
 
@@ -63,8 +67,24 @@ class ModelSettings(Protocol):
         """File of the answer cache; no cache where None."""
 
     @property
+    def fused(self) -> bool:
+        """One call a row for reading and verdict."""
+
+    @property
+    def samples(self) -> int:
+        """Verdicts asked for a row."""
+
+    @property
+    def sample_temperature(self) -> float:
+        """Temperature where there are several."""
+
+    @property
+    def logprobs(self) -> bool:
+        """Ask for the probability of the grade."""
+
+    @property
     def max_calls(self) -> int | None:
-        """Calls a run may make; refused where set, as the four below."""
+        """Calls a run may make."""
 
     @property
     def max_tokens(self) -> int | None:
@@ -75,12 +95,90 @@ class ModelSettings(Protocol):
         """Money a run may spend."""
 
     @property
+    def prices(self) -> Mapping[str, TokenPrice]:
+        """Price table by model."""
+
+    @property
     def requests_per_minute(self) -> int | None:
         """Limit of the endpoint."""
 
     @property
     def tokens_per_minute(self) -> int | None:
         """Limit of the endpoint."""
+
+
+class TokenPrice(Protocol):
+    """Money for 1,000,000 tokens, as tasks.settings.ModelPrice."""
+
+    @property
+    def input(self) -> float:
+        """Of prompts."""
+
+    @property
+    def output(self) -> float:
+        """Of answers."""
+
+    @property
+    def batch(self) -> float:
+        """What the Batch API charges of it, 0-1."""
+
+
+class RunModel:
+    """The one model of a run.
+
+    Args:
+        chat: Answers the requests of all its batches.
+    """
+
+    def __init__(self, chat: OpenAIChatModel) -> None:
+        self.chat = chat
+        self._given_up = False
+
+    @property
+    def given_up(self) -> bool:
+        """Whether a batch has used up its tries and the endpoint is still away: the next ones need not wait as long again."""
+        return self._given_up and self.chat.is_down
+
+    def give_up(self) -> None:
+        """A batch has used up its tries."""
+        self._given_up = self.chat.is_down
+
+
+_running: dict[str, RunModel] = {}
+_turn = threading.Lock()
+
+
+@contextmanager
+def run_model(settings: ModelSettings) -> Iterator[RunModel | None]:
+    """Keep one model open for all batches of a run in this process; None where the judge asks none.
+
+    Raises:
+        RuleError: A setting is missing or wrong; the message names it.
+    """
+    if settings.judge == "symbolic":
+        yield None
+        return
+    key = _identity(settings)
+    with open_chat(settings) as chat:
+        mine = RunModel(chat)
+        with _turn:
+            before = _running.get(key)
+            _running[key] = mine
+        try:
+            yield mine
+        finally:
+            with _turn:
+                if before is None:
+                    _running.pop(key, None)
+                else:
+                    _running[key] = before
+
+
+def _identity(settings: ModelSettings) -> str:
+    names = [name for name in vars(ModelSettings) if not name.startswith("_")]
+    secret = settings.api_key.get_secret_value() if settings.api_key is not None else ""
+    parts = [f"{name}={getattr(settings, name)!r}" for name in names if name != "api_key"]
+    return hashlib.sha256("\n".join([*parts, secret]).encode()).hexdigest()
 
 
 @contextmanager
@@ -97,8 +195,26 @@ def open_stages(settings: ModelSettings, *, raise_if_down: bool = False) -> Iter
     if settings.judge == "symbolic":
         yield OfflineReader(), SymbolicJudge()
         return
-    with open_chat(settings) as chat:
-        yield LLMReader(chat, raise_if_down=raise_if_down), LLMJudge(chat, raise_if_down=raise_if_down)
+    shared = _running.get(_identity(settings))
+    if shared is None:
+        with open_chat(settings) as chat:
+            yield _stages(settings, chat.session(), raise_if_down=raise_if_down)
+        return
+    patient = raise_if_down and not shared.given_up
+    yield _stages(settings, shared.chat.session(), raise_if_down=patient)
+    if not raise_if_down:
+        shared.give_up()
+
+
+def _stages(settings: ModelSettings, chat: ChatModel, *, raise_if_down: bool) -> tuple[QuestionReader, Judge]:
+    judge = LLMJudge(
+        chat,
+        raise_if_down=raise_if_down,
+        samples=settings.samples,
+        sample_temperature=settings.sample_temperature,
+        logprobs=settings.logprobs,
+    )
+    return LLMReader(chat, raise_if_down=raise_if_down), judge
 
 
 @contextmanager
@@ -133,13 +249,13 @@ def check_settings(settings: ModelSettings, *, needed_by: str | None = None) -> 
     if settings.judge not in ("symbolic", "openai"):
         raise RuleError(f"STEF_JUDGE is {settings.judge!r}; use symbolic or openai")
     if settings.judge == "openai":
-        for name in UNENFORCED:
-            if getattr(settings, name) is not None:
-                raise RuleError(
-                    f"STEF_{name.upper()} ({name} in stef.toml) is set, but this version does not enforce it; "
-                    "unset it, and limit the calls at the endpoint"
-                )
         _model_arguments(settings, needed_by)
+        if settings.max_cost is not None and (settings.model or "").strip() not in settings.prices:
+            known = ", ".join(sorted(settings.prices)) or "none"
+            raise RuleError(
+                f"STEF_MAX_COST is set, but the price table names no {settings.model!r} (it names: {known}); "
+                f'add [prices."{settings.model}"] with input and output to stef.toml, or set STEF_PRICES'
+            )
 
 
 @contextmanager
@@ -151,8 +267,14 @@ def open_chat(settings: ModelSettings) -> Iterator[OpenAIChatModel]:
     """
     check_settings(settings)
     cache = SqliteAnswerCache(settings.cache) if settings.cache is not None else None
+    limits = Limits(calls=settings.max_calls, tokens=settings.max_tokens, cost=settings.max_cost)
+    prices = {name: Price(input=p.input, output=p.output, batch=p.batch) for name, p in settings.prices.items()}
+    arguments = _model_arguments(settings) | {
+        "requests_per_minute": settings.requests_per_minute,
+        "tokens_per_minute": settings.tokens_per_minute,
+    }
     try:
-        with OpenAIChatModel(**_model_arguments(settings), cache=cache) as chat:
+        with OpenAIChatModel(**arguments, cache=cache, budget=Budget(limits, prices)) as chat:
             yield chat
     finally:
         if cache is not None:

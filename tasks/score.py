@@ -30,6 +30,7 @@ class Scored:
     scores: pl.DataFrame
     findings: pl.DataFrame
     facts: dict[str, Any]
+    notes: tuple[str, ...] = ()  # sentences: what kept rows from being scored, and how to go on
 
 
 def score(partition: Partition, batches: Sequence[Judged], run_id: str, scored_at: dt.datetime) -> Scored:
@@ -74,8 +75,9 @@ def score(partition: Partition, batches: Sequence[Judged], run_id: str, scored_a
             "cache_hits": sum(u.cache_hits for u in usage),
             "tokens_in": sum(u.tokens_in for u in usage),
             "tokens_out": sum(u.tokens_out for u in usage),
-            "cost": float(scores["cost"].sum()),
+            "cost": sum(u.cost for u in usage),
         },
+        notes=_unasked(judged, findings),
     )
 
 
@@ -120,6 +122,15 @@ def aggregate_day(
     """``agent_daily`` and ``agent_alerts`` of the staged rows."""
     scores, findings = staged["query_scores"], staged["query_findings"]
     return {"agent_daily": agent_daily(scores, findings), "agent_alerts": alerts_of(scores, findings, before, day, run_id)}
+
+
+def _unasked(judged: pl.DataFrame, findings: pl.DataFrame) -> tuple[str, ...]:
+    """How many rows the budget did not reach, and what to do."""
+    rows = judged.filter(pl.col("reason") == "budget_exhausted").select("query_id")
+    if not rows.height:
+        return ()
+    said = findings.filter(pl.col("code") == "judge_unavailable").join(rows, on="query_id", how="semi")["message"]
+    return (f"{rows.height:,} of {judged.height:,} rows were not judged: {said[0]}",)
 
 
 def _with(before: pl.DataFrame, today: pl.DataFrame) -> pl.DataFrame:

@@ -12,9 +12,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal
 
-from pydantic import Field, SecretStr, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, SecretStr, ValidationError
 from pydantic.fields import FieldInfo
-from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
+from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict, SettingsError
 
 from stef_core.errors import RuleError
 from stef_core.rules import Rules, load_rules, load_rules_dir
@@ -23,6 +23,16 @@ PREFIX = "STEF_"
 SECRETS = ("api_key",)
 # names that other programs of the field use; honoured where the STEF_* one is unset
 FALLBACKS = {"api_key": "OPENAI_API_KEY", "base_url": "OPENAI_BASE_URL"}
+
+
+class ModelPrice(BaseModel):
+    """One line of the price table: ``[prices."some-model"]`` in ``stef.toml``, or JSON in ``STEF_PRICES``."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    input: float = Field(ge=0, description="Money for 1,000,000 tokens of prompts.")
+    output: float = Field(ge=0, description="Money for 1,000,000 tokens of answers.")
+    batch: float = Field(default=0.5, ge=0, le=1, description="What the Batch API charges of it, 0-1.")
 
 
 class Settings(BaseSettings):
@@ -45,9 +55,16 @@ class Settings(BaseSettings):
     concurrency: int = Field(default=16, ge=1, le=1024, description="Calls in flight at once.")
     timeout_s: float = Field(default=60.0, gt=0, description="Seconds to wait for one answer.")
     cache: Path | None = Field(default=Path(".stef/answers.sqlite"), description="File of answers already paid for.")
-    max_calls: int | None = Field(default=None, ge=0, description="Calls a run may make.")
+    fused: bool = Field(default=False, description="Ask once a row, for reading and verdict together.")
+    samples: int = Field(default=1, ge=1, le=50, description="Verdicts asked for a row; the grade most agree on counts.")
+    sample_temperature: float = Field(default=0.7, gt=0, le=2, description="Temperature where there are several samples.")
+    logprobs: bool = Field(default=False, description="Ask for the probability of the grade, where the endpoint tells it.")
+    max_calls: int | None = Field(default=None, ge=0, description="Calls a run may make, retries included.")
     max_tokens: int | None = Field(default=None, ge=0, description="Tokens a run may use.")
     max_cost: float | None = Field(default=None, ge=0, description="Money a run may spend, in the currency of the price table.")
+    prices: dict[str, ModelPrice] = Field(
+        default={}, description="Price table: by model, money for 1,000,000 tokens of input and of output."
+    )
     requests_per_minute: int | None = Field(default=None, ge=1, description="Limit of the endpoint.")
     tokens_per_minute: int | None = Field(default=None, ge=1, description="Limit of the endpoint.")
     coverage_min: float = Field(default=0.95, ge=0, le=1, description="Share of an agent's rows that must be scored, 0-1.")
@@ -118,6 +135,9 @@ def load_settings(flags: Mapping[str, Any] | None = None) -> Settings:
         return Settings(**given)
     except ValidationError as error:
         raise RuleError("; ".join(_sentence(dict(e), given) for e in error.errors())) from error
+    except SettingsError as error:  # a table such as the prices comes as JSON in the environment
+        name = re.findall(r'"(\w+)"', str(error))[0]
+        raise RuleError(f"{PREFIX}{name.upper()}: is not JSON: {error.__cause__}") from error
 
 
 def application_rules(settings: Settings) -> dict[str, Rules]:
@@ -161,11 +181,13 @@ def _read_file() -> dict[str, Any]:
 
 def _sentence(error: dict[str, Any], given: Mapping[str, Any]) -> str:
     name = str(error["loc"][0])
-    if error["type"] == "extra_forbidden":
+    path = ".".join(str(part) for part in error["loc"][1:])
+    if error["type"] == "extra_forbidden" and not path:
         return f"{name}: unknown setting; known settings: {', '.join(Settings.model_fields)}"
     message = str(error["msg"])
     shown = "" if name in SECRETS else f" (got {error['input']!r:.60})"
-    return f"{_origin(name, given)}: {message[0].lower() + message[1:]}{shown}"
+    where = f"{_origin(name, given)}: {path}" if path else _origin(name, given)
+    return f"{where}: {message[0].lower() + message[1:]}{shown}"
 
 
 def _origin(name: str, given: Mapping[str, Any]) -> str:

@@ -375,6 +375,7 @@ def answer_model(record: QueryRecord) -> type[BaseModel]:
 
 def _pair(outcome: Outcome, offline: QuestionPair, mask: Redaction, model: type[BaseModel]) -> QuestionPair:
     figures: Any = {"tokens_in": outcome.tokens_in, "tokens_out": outcome.tokens_out, "calls": outcome.calls}
+    figures["cost"] = outcome.cost
     if isinstance(outcome, ChatFailure):
         reason = outcome.reason.replace("judge_", "question_reader_")
         return QuestionPair(question=None, reason=reason, message=outcome.message, **figures)

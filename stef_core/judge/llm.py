@@ -1,9 +1,15 @@
-"""Asks a chat model for a verdict: grade, confidence and reasons, from a closed set. A failure is a reason, never a grade."""
+"""Asks a chat model for a verdict: grade, confidence and reasons, from a closed set. A failure is a reason, never a grade.
+
+The confidence γ of a verdict is the least of what is known of it: the mean confidence that the model states, the share of
+several samples that gave the grade, and the probability of the tokens that write it. Models state too much; the others cannot.
+"""
 
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import sqlglot
@@ -12,11 +18,12 @@ from sqlglot.errors import SqlglotError
 
 from stef_core.canonical import alignment_json, finding_json, question_spec_json, sql_spec_json
 from stef_core.evaluate import bearing_rules
-from stef_core.llm import ChatFailure, ChatModel, ChatRequest, Message, data_message, strict_schema
+from stef_core.llm import ChatAnswer, ChatFailure, ChatModel, ChatRequest, Message, Outcome, data_message, strict_schema
 from stef_core.prompts import load_prompt
-from stef_core.records import Evidence, Grade, Verdict
+from stef_core.records import Basis, Evidence, Grade, Verdict
 from stef_core.redact import redaction
 from stef_core.rules import Rules
+from stef_core.scoring import VERDICT_POINTS
 
 PROMPT = "judge_v1"
 MAX_TOKENS = 1500
@@ -63,14 +70,27 @@ class LLMJudge:
 
     Args:
         chat: Answers the requests; it is not closed here.
-        raise_if_down: Raise TransientError when no request of a batch reached the endpoint, so that the batch can be repeated.
+        raise_if_down: Raise TransientError when the endpoint is away, so that the batch can be repeated.
+        samples: Verdicts asked for a row, each with a seed of its own. The grade of most counts, the lower one of equal
+            numbers. A row has no verdict when half of its samples or more failed.
+        sample_temperature: Temperature where there are several samples; a single one is asked at 0.
+        logprobs: Ask for the probability of the grade, where the endpoint tells it.
     """
 
     name = "openai"
 
-    def __init__(self, chat: ChatModel, *, raise_if_down: bool = False) -> None:
+    def __init__(
+        self,
+        chat: ChatModel,
+        *,
+        raise_if_down: bool = False,
+        samples: int = 1,
+        sample_temperature: float = 0.7,
+        logprobs: bool = False,
+    ) -> None:
         self.chat = chat
         self._raise_if_down = raise_if_down
+        self._samples, self._temperature, self._logprobs = samples, sample_temperature, logprobs
 
     @property
     def model(self) -> str:
@@ -88,23 +108,50 @@ class LLMJudge:
         Raises:
             TransientError: Only with `raise_if_down`.
         """
-        requests = [judge_request(e, r, self.chat.model) for e, r in zip(evidence, rules, strict=True)]
-        verdicts = []
-        for outcome in self.chat.complete_many(requests, raise_if_down=self._raise_if_down):
-            shared: Any = {
-                "judge": self.name,
-                "model": self.model,
-                "prompt_version": self.prompt_version,
-                "tokens_in": outcome.tokens_in,
-                "tokens_out": outcome.tokens_out,
-                "calls": outcome.calls,
-            }
-            if isinstance(outcome, ChatFailure):
-                verdicts.append(Verdict(grade=None, reason=outcome.reason, reasons=(outcome.message,), **shared))
-                continue
-            answer = JudgeAnswer.model_validate_json(outcome.text)
-            verdicts.append(Verdict(grade=answer.grade, confidence=answer.confidence, reasons=tuple(answer.reasons), **shared))
-        return verdicts
+        requests = [self._sampled(judge_request(e, r, self.chat.model)) for e, r in zip(evidence, rules, strict=True)]
+        outcomes = iter(
+            self.chat.complete_many([r for samples in requests for r in samples], raise_if_down=self._raise_if_down)
+        )
+        return [self._verdict([next(outcomes) for _ in samples]) for samples in requests]
+
+    def _sampled(self, request: ChatRequest) -> list[ChatRequest]:
+        request = replace(request, measured="grade") if self._logprobs else request
+        if self._samples == 1:
+            return [request]
+        return [replace(request, seed=seed, temperature=self._temperature) for seed in range(1, self._samples + 1)]
+
+    def _verdict(self, outcomes: Sequence[Outcome]) -> Verdict:
+        shared: Any = {
+            "judge": self.name,
+            "model": self.model,
+            "prompt_version": self.prompt_version,
+            "tokens_in": sum(o.tokens_in for o in outcomes),
+            "tokens_out": sum(o.tokens_out for o in outcomes),
+            "calls": sum(o.calls for o in outcomes),
+            "cost": sum(o.cost for o in outcomes),
+        }
+        failed = [o for o in outcomes if isinstance(o, ChatFailure)]
+        if 2 * len(failed) >= len(outcomes):
+            return Verdict(grade=None, reason=failed[0].reason, reasons=(failed[0].message,), **shared)
+        given = [(o, JudgeAnswer.model_validate_json(o.text)) for o in outcomes if isinstance(o, ChatAnswer)]
+        votes = Counter(answer.grade for _, answer in given)
+        grade = max(votes, key=lambda g: (votes[g], -VERDICT_POINTS[g]))
+        chosen = [(o, answer) for o, answer in given if answer.grade == grade]
+        known = [o.probability for o, _ in chosen if o.probability is not None]
+        basis = Basis(
+            stated=sum(answer.confidence for _, answer in chosen) / len(chosen),
+            step=chosen[0][0].step,
+            repaired=any(o.calls > 1 for o, _ in chosen),
+            votes=tuple(sorted(votes.items(), key=lambda vote: -VERDICT_POINTS[vote[0]])) if len(outcomes) > 1 else (),
+            agreement=len(chosen) / len(given) if len(outcomes) > 1 else None,
+            probability=sum(known) / len(known) if known else None,
+        )
+        return Verdict(grade=grade, confidence=confidence_of(basis), reasons=tuple(chosen[0][1].reasons), basis=basis, **shared)
+
+
+def confidence_of(basis: Basis) -> float:
+    """γ of a verdict, 0-1: the least of what is known of it."""
+    return min(v for v in (basis.stated, basis.agreement, basis.probability) if v is not None)
 
 
 def judge_request(evidence: Evidence, rules: Rules, model: str) -> ChatRequest:

@@ -127,7 +127,8 @@ class SqlWarehouse(ABC):
                 raise RuleError(f"{self.name}: holds no STEF tables; score a day into it first")
             newest = max((version for version, _ in self._ledger()), default=0)
             self._refuse_newer(newest)
-            if newest < migrations()[-1][0] or not set(VIEWS) <= set(self._columns()):
+            applied = {version for version, _ in self._ledger()}
+            if not {version for version, _, _ in migrations()} <= applied or not set(VIEWS) <= set(self._columns()):
                 raise RuleError(f"{self.name}: written by an older version of STEF; score a day into it to bring it up to date")
             self._refuse_other_tables()
 

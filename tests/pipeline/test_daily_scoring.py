@@ -339,7 +339,7 @@ def test_endpoint_that_does_not_answer_exits_3_and_publishes_nothing(house: Hous
     monkeypatch.setenv("STEF_TIMEOUT_S", "0.2")
     for task in (extract_batch, judge_batch):
         monkeypatch.setattr(task, "retry_delay_seconds", [0.0, 0.0, 0.0])
-    monkeypatch.setattr("stef_core.llm.BACKOFF_S", 0.001)
+    monkeypatch.setattr("stef_core.openai_model.BACKOFF_S", 0.001)
 
     message = house.refused("--judge", "openai", "--model", "m", code=3)
 

@@ -27,8 +27,8 @@ from stef_core.openai_model import OpenAIChatModel
 from stef_core.records import Evaluation, QueryRecord
 from stef_core.rules import Rules
 from tasks.answer_cache import SqliteAnswerCache
-from tasks.models import check_settings, open_judge, open_reader, open_stages, usage_of
-from tasks.settings import Settings
+from tasks.models import check_settings, open_judge, open_reader, open_stages, run_model, usage_of
+from tasks.settings import ModelPrice, Settings
 from tests.openai_server import REFUSAL, OpenAIServer, Reply, answer, error, serving
 
 SPEC: dict[str, Any] = {"projections": [], "aggregations": [], "filters": [], "group_by": []}
@@ -75,15 +75,49 @@ def test_the_symbolic_judge_needs_no_endpoint() -> None:
         assert usage_of(reader).requests == usage_of(judge).requests == 0
 
 
-@pytest.mark.parametrize("name", ["max_calls", "max_tokens", "max_cost", "requests_per_minute", "tokens_per_minute"])
-def test_a_limit_that_is_not_enforced_is_refused_rather_than_ignored(name: str) -> None:
-    limited = settings(base_url="http://127.0.0.1:9/v1", **{name: 1})
+def test_a_money_budget_needs_the_price_of_its_model() -> None:
+    limited = settings(base_url="http://127.0.0.1:9/v1", max_cost=5.0)
 
-    with pytest.raises(RuleError, match=f"STEF_{name.upper()} .* is set, but this version does not enforce it"):
+    with pytest.raises(RuleError, match=r"STEF_MAX_COST is set, but the price table names no 'm'"):
         check_settings(limited)
-    with pytest.raises(RuleError, match="does not enforce it"), open_stages(limited):
-        pass
-    check_settings(limited.model_copy(update={"judge": "symbolic"}))  # makes no calls, so every limit holds
+    check_settings(limited.model_copy(update={"prices": {"m": ModelPrice(input=1, output=2)}}))
+    check_settings(limited.model_copy(update={"judge": "symbolic"}))  # makes no calls
+
+
+def test_a_budget_of_calls_holds_over_all_batches_of_a_run(server: OpenAIServer) -> None:
+    limited = settings(base_url=server.base_url, max_calls=30)
+    scored = []
+
+    with run_model(limited):
+        for start in range(0, 60, 20):
+            with open_stages(limited) as (reader, judge):
+                scored += evaluate_many(rows(60)[start : start + 20], judge=judge, reader=reader)
+
+    assert server.requests == 30
+    assert Counter(e.status for e in scored) == {"scored": 10, "unscored": 50}
+    assert {e.reason for e in scored if e.status == "unscored"} == {"budget_exhausted"}
+    assert "STEF_MAX_CALLS" in scored[-1].findings[-1].message
+
+
+def test_batches_of_a_run_count_for_themselves(server: OpenAIServer) -> None:
+    shared = settings(base_url=server.base_url)
+
+    with run_model(shared):
+        for start in (0, 5):
+            with open_stages(shared) as (reader, judge):
+                list(evaluate_many(rows(10)[start : start + 5], judge=judge, reader=reader))
+                assert usage_of(judge).requests == 10
+
+
+def test_an_answer_is_paid_by_the_price_table(server: OpenAIServer) -> None:
+    priced = settings(base_url=server.base_url, prices={"m": ModelPrice(input=10.0, output=100.0)})
+
+    with open_stages(priced) as (reader, judge):
+        evaluation = next(evaluate_many(rows(1), judge=judge, reader=reader))
+
+    assert evaluation.verdict is not None
+    assert evaluation.verdict.cost == pytest.approx((100 * 10 + 10 * 100) / 1e6)
+    assert usage_of(judge).cost == pytest.approx(2 * evaluation.verdict.cost)  # the reading costs as much
 
 
 def test_reader_and_judge_share_one_model(server: OpenAIServer) -> None:
