@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 DEMO_DIR ?= demo
 
-.PHONY: setup demo test lint format docs bench fit clean
+.PHONY: setup demo test drills lint format docs bench fit clean
 
 setup: $(VENV)/.dev
 
@@ -41,6 +41,9 @@ format: $(VENV)/.dev
 
 docs: $(VENV)/.dev
 	$(BIN)/python -m tests.docs_pages
+
+drills: $(VENV)/.dev
+	@$(BIN)/python -m pytest -m drill -s $(PYTEST_ARGS)
 
 bench: $(VENV)/.dev
 	$(BIN)/python -m benchmarks.agreement

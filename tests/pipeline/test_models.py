@@ -86,7 +86,7 @@ def test_a_money_budget_needs_the_price_of_its_model() -> None:
 
 def test_a_budget_of_calls_holds_over_all_batches_of_a_run(server: OpenAIServer) -> None:
     limited = settings(base_url=server.base_url, max_calls=30)
-    scored = []
+    scored: list[Evaluation] = []
 
     with run_model(limited):
         for start in range(0, 60, 20):
