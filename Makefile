@@ -47,6 +47,7 @@ drills: $(VENV)/.dev
 
 bench: $(VENV)/.dev
 	$(BIN)/python -m benchmarks.agreement
+	$(BIN)/python -m benchmarks.llm_throughput
 
 fit: $(VENV)/.dev
 	$(BIN)/python -m benchmarks.fit_symbolic
