@@ -452,7 +452,14 @@ def bearing_rules(rules: Rules, reading: Reading) -> Rules:
     for condition in (*reading.question.filters, *(reading.enriched.filters if reading.enriched else ())):
         columns |= set(_columns_of(condition))
     words = reading.question.mentions.lemmas | (reading.enriched.mentions.lemmas if reading.enriched else frozenset())
-    return rules.bearing_on(frozenset(columns), words)
+    used = {
+        "safety_limit_min": reading.sql.limit is not None,
+        "tolerate_order_by": bool(reading.sql.order_by),
+        "trust_enrichment": reading.enriched is not None,
+        "no_sql": reading.sql.parse_status == "no_sql",
+    }
+    unused = {name: getattr(DEFAULT_RULES, name) for name, bears in used.items() if not bears}
+    return rules.bearing_on(frozenset(columns), words).changed(unused)
 
 
 def _columns_of(condition: Condition) -> Iterator[str]:

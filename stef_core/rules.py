@@ -8,6 +8,7 @@ from __future__ import annotations
 import fnmatch
 import hashlib
 import json
+from collections.abc import Mapping
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
@@ -116,6 +117,11 @@ class Rules(_Strict):
                         return value
         return word
 
+    def changed(self, fields: Mapping[str, Any]) -> Rules:
+        """These rules with other values of some fields, taken as they come."""
+        # model_copy would take the cached hash of these rules along
+        return Rules.model_construct(**{name: getattr(self, name) for name in Rules.model_fields} | fields)
+
     def bearing_on(self, columns: frozenset[str], words: frozenset[str]) -> Rules:
         """The part of these rules that can bear on a row with these SQL columns and question lemmas (both lower-case).
 
@@ -126,8 +132,8 @@ class Rules(_Strict):
         def named(name: str) -> bool:
             return any(any(fnmatch.fnmatchcase(c, n) for c in columns) or _words(n) & words for n in self.aliases(name))
 
-        return self.model_copy(
-            update={
+        return self.changed(
+            {
                 "column_mappings": {a: b for a, b in self.column_mappings.items() if named(a) or named(b)},
                 "value_mappings": {
                     c: v for c, v in self.value_mappings.items() if named(c) or any(_words(w) & words for w in v)
