@@ -78,7 +78,7 @@ def daily_scoring(
     logs_of(settings)
     check_settings(settings)
     applications = application_rules(settings)
-    prepare(settings)
+    prepare(settings, applications)
     progress = start_progress(f"{days[0]} to {days[-1]}")
     failed: dict[dt.date, StefError] = {}
     runs = []

@@ -15,6 +15,7 @@ from pathlib import PurePath
 from typing import Protocol, TypeVar
 
 from stef_core.align import align
+from stef_core.bearing import bearing_rules
 from stef_core.catalogue import Catalogue
 from stef_core.enrichment import compare_enrichment
 from stef_core.errors import StefError
@@ -23,14 +24,8 @@ from stef_core.extract.sql import extract_sql
 from stef_core.findings import departures, finding
 from stef_core.judge.symbolic import SymbolicJudge
 from stef_core.records import (
-    AllOf,
-    AnyOf,
-    Condition,
-    DatePart,
-    DateTrunc,
     Evaluation,
     Evidence,
-    Filter,
     Finding,
     QueryRecord,
     QuestionSpec,
@@ -444,31 +439,6 @@ def _rejection(sql: SqlSpec, record: QueryRecord) -> Finding:
     if sql.parse_status == "no_sql":
         return finding("no_sql", "The agent wrote no SQL.")
     return finding("not_a_query", sql.error or "The text is not one read-only query.", sql_part=_clip(record.generated_sql))
-
-
-def bearing_rules(rules: Rules, reading: Reading) -> Rules:
-    """The part of the rules that can bear on a row; its hash is stored with the score, and only it reaches a prompt."""
-    columns = {name for _, name in reading.sql.columns}
-    for condition in (*reading.question.filters, *(reading.enriched.filters if reading.enriched else ())):
-        columns |= set(_columns_of(condition))
-    words = reading.question.mentions.lemmas | (reading.enriched.mentions.lemmas if reading.enriched else frozenset())
-    used = {
-        "safety_limit_min": reading.sql.limit is not None,
-        "tolerate_order_by": bool(reading.sql.order_by),
-        "trust_enrichment": reading.enriched is not None,
-        "no_sql": reading.sql.parse_status == "no_sql",
-    }
-    unused = {name: getattr(DEFAULT_RULES, name) for name, bears in used.items() if not bears}
-    return rules.bearing_on(frozenset(columns), words).changed(unused)
-
-
-def _columns_of(condition: Condition) -> Iterator[str]:
-    if isinstance(condition, AnyOf | AllOf):
-        for inner in condition.conditions:
-            yield from _columns_of(inner)
-    elif isinstance(condition, Filter) and condition.column is not None:
-        column = condition.column
-        yield column.column if isinstance(column, DatePart | DateTrunc) else column
 
 
 def _injections(reading: Reading) -> list[Finding]:

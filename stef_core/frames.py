@@ -75,6 +75,8 @@ QUERY_SCORES = pl.Schema(
         "run_id": pl.String(),
         "scored_at": pl.Datetime("us", "UTC"),
         "verdict_basis": pl.String(),  # JSON object: what a model's confidence was made of; null for the other judges
+        "input_hash": pl.String(),  # of what is scored of the row: another one means that it must be scored anew
+        "bearing": pl.String(),  # JSON object: columns and words of the row that rules can bear on
     }
 )
 
@@ -264,6 +266,17 @@ EXPERIMENT_RESULTS = pl.Schema(
     }
 )
 
+# rules as they were, so that a change can be told entry by entry; grain: app_id, content_hash
+RULES_HISTORY = pl.Schema(
+    {
+        "app_id": pl.String(),
+        "content_hash": pl.String(),
+        "version": pl.String(),
+        "document": pl.String(),  # canonical JSON
+        "recorded_at": pl.Datetime("us", "UTC"),
+    }
+)
+
 TABLES: dict[str, pl.Schema] = {
     "query_scores": QUERY_SCORES,
     "query_findings": QUERY_FINDINGS,
@@ -274,8 +287,10 @@ TABLES: dict[str, pl.Schema] = {
     "log_catalogue": LOG_CATALOGUE,
     "experiment_runs": EXPERIMENT_RUNS,
     "experiment_results": EXPERIMENT_RESULTS,
+    "rules_history": RULES_HISTORY,
 }
-RECORDED = ("scoring_runs", "experiment_runs", "experiment_results")  # written at once; all others go through staging
+# written at once; all others go through staging
+RECORDED = ("scoring_runs", "experiment_runs", "experiment_results", "rules_history")
 
 
 def records_of(frame: pl.DataFrame) -> list[QueryRecord]:

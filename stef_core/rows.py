@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import datetime as dt
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import polars as pl
 
+from stef_core.bearing import bearing_of, input_hash
 from stef_core.canonical import alignment_json, basis_json, finding_json, question_spec_json, sql_spec_json
 from stef_core.evaluate import Examined
 from stef_core.frames import QUERY_FINDINGS, QUERY_LOG, QUERY_SCORES, compact_json, frame_of
@@ -45,6 +47,8 @@ EXAMINED = pl.Schema(
         "rules_version": pl.String(),
         "rules_hash": pl.String(),
         "catalogue": pl.String(),
+        "input_hash": pl.String(),
+        "bearing": pl.String(),  # null: nothing was read
         "read_tokens_in": pl.Int64(),
         "read_tokens_out": pl.Int64(),
         "read_calls": pl.Int64(),
@@ -194,11 +198,24 @@ def _examined_row(each: Examined, record: QueryRecord, rules: Rules) -> dict[str
         "rules_version": each.rules_version,
         "rules_hash": each.rules_hash,
         "catalogue": each.catalogue,
+        "input_hash": input_hash(record),
+        "bearing": _stored_bearing(reading, rules) if reading else None,
         "read_tokens_in": each.tokens_in,
         "read_tokens_out": each.tokens_out,
         "read_calls": each.calls,
         "read_cost": each.cost,
     }
+
+
+def _stored_bearing(reading: Reading, rules: Rules) -> str:
+    """What rules can bear on, without the words of literals that may not be stored."""
+    bearing = bearing_of(reading)
+    if rules.redact:
+        found = redaction(rules, reading.sql, reading.question, reading.enriched)
+        hidden = {word for literal in found.literals for word in literal.casefold().split()}
+        kept = frozenset(word for word in bearing.words if word not in hidden and found.mask(word) == word)
+        bearing = replace(bearing, words=kept)
+    return compact_json(bearing.to_json())
 
 
 def _judged_row(each: Evaluation, rules: Rules, judge: str, model: str | None) -> dict[str, Any]:

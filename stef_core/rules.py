@@ -120,7 +120,7 @@ class Rules(_Strict):
     def changed(self, fields: Mapping[str, Any]) -> Rules:
         """These rules with other values of some fields, taken as they come."""
         # model_copy would take the cached hash of these rules along
-        return Rules.model_construct(**{name: getattr(self, name) for name in Rules.model_fields} | fields)
+        return Rules.model_construct(**{name: getattr(self, name) for name in Rules.model_fields} | dict(fields))
 
     def bearing_on(self, columns: frozenset[str], words: frozenset[str]) -> Rules:
         """The part of these rules that can bear on a row with these SQL columns and question lemmas (both lower-case).

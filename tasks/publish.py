@@ -11,7 +11,7 @@ import polars as pl
 from prefect import task
 from prefect.cache_policies import NO_CACHE
 
-from stef_core.frames import SCORING_RUNS, compact_json
+from stef_core.frames import RULES_HISTORY, SCORING_RUNS, compact_json, frame_of
 from stef_core.rules import Rules, rules_version
 from stef_core.version import CORE_VERSION
 from tasks import warehouse
@@ -39,10 +39,22 @@ def open_warehouse(settings: Settings, *, read_only: bool = False) -> warehouse.
     return warehouse.connect(settings.warehouse, read_only=read_only, wait_s=settings.warehouse_wait_s)
 
 
-def prepare(settings: Settings) -> None:
-    """Create or migrate the warehouse, so that one that cannot be written is known before anything is paid for."""
+def prepare(settings: Settings, rules: Mapping[str, Rules]) -> None:
+    """Create or migrate the warehouse and note the rules, so that one that cannot be written is known before a call is paid."""
+    now = dt.datetime.now(dt.UTC)
+    rows = [
+        {
+            "app_id": app_id,
+            "content_hash": its.content_hash,
+            "version": its.version,
+            "document": its.canonical,
+            "recorded_at": now,
+        }
+        for app_id, its in rules.items()
+    ]
     with open_warehouse(settings) as store:
         store.migrate()
+        store.record_rules(frame_of(rows, RULES_HISTORY))
 
 
 def start_run(settings: Settings, rules: Mapping[str, Rules], day: dt.date, kind: str) -> dict[str, Any]:

@@ -16,8 +16,8 @@ import sqlglot
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 from sqlglot.errors import SqlglotError
 
+from stef_core.bearing import bearing_rules
 from stef_core.canonical import alignment_json, finding_json, question_spec_json, sql_spec_json
-from stef_core.evaluate import bearing_rules
 from stef_core.llm import ChatAnswer, ChatFailure, ChatModel, ChatRequest, Message, Outcome, data_message, strict_schema
 from stef_core.prompts import load_prompt
 from stef_core.records import Basis, Evidence, Grade, Verdict

@@ -66,6 +66,10 @@ class Warehouse(Protocol):
         """
         ...
 
+    def record_rules(self, rules: pl.DataFrame) -> None:
+        """Keep rules, a frame of ``rules_history``, so that a later change of them can be told entry by entry."""
+        ...
+
     def record_experiment(self, run: dict[str, Any], results: pl.DataFrame) -> None:
         """Write a run of an experiment and its rows, in one transaction, in the place of the earlier ones of that name.
 

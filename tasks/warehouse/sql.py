@@ -16,7 +16,7 @@ from typing import Any, Self
 import polars as pl
 
 from stef_core.errors import BusyError, InputError, RuleError
-from stef_core.frames import EXPERIMENT_RESULTS, EXPERIMENT_RUNS, RECORDED, SCORING_RUNS, TABLES, frame_of
+from stef_core.frames import EXPERIMENT_RESULTS, EXPERIMENT_RUNS, RECORDED, RULES_HISTORY, SCORING_RUNS, TABLES, frame_of
 
 # the order rows are read in: the grain of a table, the meaning of a view
 ORDER: dict[str, tuple[str, ...]] = {
@@ -27,6 +27,7 @@ ORDER: dict[str, tuple[str, ...]] = {
     "scoring_runs": ("started_at", "run_id"),
     "score_changes": ("dt", "query_id", "run_id"),
     "log_catalogue": ("dt", "app_id", "kind", "key"),
+    "rules_history": ("app_id", "recorded_at", "content_hash"),
     "experiment_runs": ("started_at", "name"),
     "experiment_results": ("name", "ordinal", "query_id"),
     "v_agent_trend": ("dt", "agent_id"),
@@ -266,6 +267,14 @@ class SqlWarehouse(ABC):
                     self._execute(f"DELETE FROM {table} WHERE name = $1", (name,))  # noqa: S608
                     self._append(table, rows)
             self._published()
+
+    def record_rules(self, rules: pl.DataFrame) -> None:
+        """Keep rules that are not kept yet (see `Warehouse.record_rules`)."""
+        with self._turn, self._transaction():
+            known = self._fetch("SELECT app_id, content_hash FROM rules_history")
+            new = rules.select(list(RULES_HISTORY)).join(known, on=["app_id", "content_hash"], how="anti")
+            if new.height:
+                self._append("rules_history", new)
 
     # --- read -------------------------------------------------------------------------------------------------------
 

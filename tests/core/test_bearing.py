@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 
-from stef_core.evaluate import Examined, Read, bearing_rules, evaluate, examine, read_many
+from stef_core.bearing import bearing_rules
+from stef_core.evaluate import Examined, Read, evaluate, examine, read_many
 from stef_core.extract.question_llm import question_request
 from stef_core.extract.question_offline import OfflineReader
 from stef_core.judge.llm import judge_request
