@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Annotated, Any, BinaryIO
 
 import typer
 
+from flows.commands_backfill import backfill, rules_diff
 from flows.commands_calibrate import calibrate
 from flows.commands_experiment import experiment_app
 
@@ -85,7 +86,7 @@ def run(arguments: list[str]) -> int:
         return _misused(error)
     except Exception as error:  # noqa: BLE001  # the top: whatever comes here is told in one line
         if not _interrupted(error):
-            return _told(error)
+            return tell_error(error)
         code = INTERRUPTED
     if code == INTERRUPTED:
         _complain("interrupted; nothing was half-written, run the command again to go on")
@@ -117,7 +118,7 @@ def demo(
     quiet: QuietOption = False,
 ) -> None:
     """Score a bundled week of three agents, offline: log, gate, warehouse, report."""
-    _quiet_prefect()
+    quiet_prefect()
     from tasks.demo_data import write_demo_week
 
     try:
@@ -146,7 +147,7 @@ def demo(
         console = _console()
         console.print(f"Report     {out.resolve()}", soft_wrap=True, highlight=False)
         console.print(f"Warehouse  {warehouse}", soft_wrap=True, highlight=False)
-    raise typer.Exit(_told(failure) if failure else DONE)
+    raise typer.Exit(tell_error(failure) if failure else DONE)
 
 
 @app.command()
@@ -163,7 +164,7 @@ def score(
     quiet: QuietOption = False,
 ) -> None:
     """Score one or several days of a query log, and publish those that pass their gates."""
-    _quiet_prefect()
+    quiet_prefect()
     from tasks.settings import load_settings
 
     flags = {
@@ -178,7 +179,7 @@ def score(
     days = (to - date).days + 1 if date and to else 1
     runs, error = _score({"date": date, "to": to} | flags, days=max(days, 1), show=not (quiet or as_json))
     _show_scores(runs, settings.warehouse, error, as_json=as_json)
-    raise typer.Exit(_told(error) if error else DONE)
+    raise typer.Exit(tell_error(error) if error else DONE)
 
 
 @app.command()
@@ -227,7 +228,9 @@ def report(
     typer.echo(json.dumps({"report": str(written)}) if as_json else f"Report  {written}")
 
 
+app.command()(backfill)
 app.command()(calibrate)
+rules_app.command("diff")(rules_diff)
 
 
 @rules_app.command("check")
@@ -268,7 +271,7 @@ def rules_schema() -> None:
     typer.echo(json.dumps(schema(), indent=2, ensure_ascii=False))
 
 
-def _quiet_prefect() -> None:
+def quiet_prefect() -> None:
     """Set, before Prefect is imported, what a first run offline needs; whoever set something else keeps it."""
     debug = _debugging()
     _check_prefect_home()
@@ -309,7 +312,7 @@ def _score(flags: dict[str, Any], *, days: int, show: bool) -> tuple[list[dict[s
     from tasks.progress import DayEnded, listening
 
     runs: list[dict[str, Any]] = []
-    with _progress(days, show) as draw:
+    with watch(days, show) as draw:
 
         def listen(event: Event) -> None:
             if isinstance(event, DayEnded):
@@ -327,9 +330,9 @@ def _score(flags: dict[str, Any], *, days: int, show: bool) -> tuple[list[dict[s
 
 
 @contextmanager
-def _progress(days: int, show: bool) -> Iterator[Callable[[Event], None]]:
+def watch(days: int, show: bool) -> Iterator[Callable[[Event], None]]:
     """Draws a bar on a terminal, and a line a day elsewhere; both on stderr."""
-    from tasks.progress import DayEnded, DayStarted
+    from tasks.progress import DayEnded, DayStarted, RowsDone
 
     if not show:
         yield lambda _: None
@@ -359,7 +362,7 @@ def _progress(days: int, show: bool) -> Iterator[Callable[[Event], None]]:
                 bar.reset(today, total=event.rows, visible=True)
             elif isinstance(event, DayEnded):
                 bar.advance(whole)
-            else:
+            elif isinstance(event, RowsDone):
                 bar.advance(today, event.rows)
 
         yield advance
@@ -375,7 +378,7 @@ def _show_scores(
         told = {
             "outcome": "failed" if error else "published",
             "error": str(error) if error else None,
-            "exit_code": _code(error) if error else DONE,
+            "exit_code": code_of(error) if error else DONE,
             "runs": [_decoded(run, ("files", "gates", "notes")) for run in runs],
             "agents": [_decoded(row, ("shares",)) for row in agents.iter_rows(named=True)] if agents is not None else [],
             "alerts": [_decoded(row, ("detail",)) for row in alerts.iter_rows(named=True)] if alerts is not None else [],
@@ -596,7 +599,8 @@ def _complain(message: str) -> None:
     typer.echo(message, err=True)
 
 
-def _code(error: Exception) -> int:
+def code_of(error: Exception) -> int:
+    """The exit code that an error stands for."""
     from stef_core.errors import GateError, StefError, TransientError
 
     if isinstance(error, GateError):
@@ -625,7 +629,7 @@ def _misused(error: typer.TyperException) -> int:
     return BAD_INPUT
 
 
-def _told(error: Exception) -> int:
+def tell_error(error: Exception) -> int:
     """Tell an error in one line, with its traceback when debugging; its exit code."""
     from stef_core.errors import StefError
 
@@ -635,7 +639,7 @@ def _told(error: Exception) -> int:
         traceback.print_exception(error)
     if isinstance(error, StefError):
         _complain(f"error: {error}")
-        return _code(error)
+        return code_of(error)
     if "ephemeral Prefect API server" in str(error):
         _complain(
             "error: the Prefect server of this run did not start; see that this machine reaches itself at 127.0.0.1, or set"

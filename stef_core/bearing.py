@@ -18,7 +18,6 @@ from stef_core.rules import DEFAULT_RULES, Rules
 ENTRIES = ("column_mappings", "value_mappings", "benign_filters", "critical_filters", "metric_definitions", "redact")
 # fields that bear on a row as a whole: on all rows where None, else on those that have what is named
 WHOLE: Mapping[str, str | None] = {
-    "app_id": None,
     "dialect": None,
     "judge_notes": None,
     "safety_limit_min": "limit",
@@ -39,7 +38,8 @@ class Bearing:
     def rules(self, rules: Rules) -> Rules:
         """The part of the rules that can bear on the row; only it reaches a prompt, and its hash is stored with the score."""
         unused = {name: getattr(DEFAULT_RULES, name) for name, needs in WHOLE.items() if needs and needs not in self.has}
-        return rules.bearing_on(self.columns, self.words).changed(unused)
+        # whose rules these are changes no score
+        return rules.bearing_on(self.columns, self.words).changed(unused | {"app_id": DEFAULT_RULES.app_id})
 
     def to_json(self) -> dict[str, list[str]]:
         """As it is stored."""

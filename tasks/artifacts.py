@@ -66,6 +66,27 @@ def summary(day: dt.date, run: Mapping[str, Any], agents: pl.DataFrame, alerts: 
     return "\n".join(lines)
 
 
+def show_changes(days: str, results: Sequence[Mapping[str, Any]]) -> None:
+    """What a backfill moved, by agent over all its days."""
+    rows = [
+        {
+            "day": str(result["day"]),
+            "agent": moved["agent_id"],
+            "rows": moved["rows"],
+            "moved": moved["moved"],
+            "up": moved["up"],
+            "down": moved["down"],
+            "other band": moved["other_band"],
+            "mean Φ before": _rounded(moved["mean_before"]),
+            "mean Φ after": _rounded(moved["mean_after"]),
+        }
+        for result in results
+        for moved in result["moved"]
+        if moved["moved"]
+    ]
+    create_table_artifact(key=f"backfill-{results[0]['day'] if results else 'none'}", table=rows, description=f"Moved, {days}")
+
+
 def _table(rows: Sequence[Mapping[str, Any]]) -> list[str]:
     if not rows:
         return []

@@ -198,15 +198,16 @@ def open_stages(settings: ModelSettings, *, raise_if_down: bool = False) -> Iter
     shared = _running.get(_identity(settings))
     if shared is None:
         with open_chat(settings) as chat:
-            yield _stages(settings, chat.session(), raise_if_down=raise_if_down)
+            yield stages_of(settings, chat.session(), raise_if_down=raise_if_down)
         return
     patient = raise_if_down and not shared.given_up
-    yield _stages(settings, shared.chat.session(), raise_if_down=patient)
+    yield stages_of(settings, shared.chat.session(), raise_if_down=patient)
     if not raise_if_down:
         shared.give_up()
 
 
-def _stages(settings: ModelSettings, chat: ChatModel, *, raise_if_down: bool) -> tuple[QuestionReader, Judge]:
+def stages_of(settings: ModelSettings, chat: ChatModel, *, raise_if_down: bool = False) -> tuple[QuestionReader, Judge]:
+    """The reader and the judge of the settings over a chat model that is open already."""
     judge = LLMJudge(
         chat,
         raise_if_down=raise_if_down,
@@ -268,17 +269,21 @@ def open_chat(settings: ModelSettings) -> Iterator[OpenAIChatModel]:
     check_settings(settings)
     cache = SqliteAnswerCache(settings.cache) if settings.cache is not None else None
     limits = Limits(calls=settings.max_calls, tokens=settings.max_tokens, cost=settings.max_cost)
-    prices = {name: Price(input=p.input, output=p.output, batch=p.batch) for name, p in settings.prices.items()}
     arguments = _model_arguments(settings) | {
         "requests_per_minute": settings.requests_per_minute,
         "tokens_per_minute": settings.tokens_per_minute,
     }
     try:
-        with OpenAIChatModel(**arguments, cache=cache, budget=Budget(limits, prices)) as chat:
+        with OpenAIChatModel(**arguments, cache=cache, budget=Budget(limits, prices_of(settings))) as chat:
             yield chat
     finally:
         if cache is not None:
             cache.close()
+
+
+def prices_of(settings: ModelSettings) -> dict[str, Price]:
+    """The price table of the settings."""
+    return {name: Price(input=p.input, output=p.output, batch=p.batch) for name, p in settings.prices.items()}
 
 
 def _model_arguments(settings: ModelSettings, needed_by: str | None = None) -> dict[str, Any]:

@@ -34,7 +34,25 @@ class DayEnded:
     run: dict[str, Any]
 
 
-Event: TypeAlias = DayStarted | RowsDone | DayEnded
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DayPlanned:
+    """A backfill knows what of a day is to be scored anew."""
+
+    day: dt.date
+    rows: int
+    redone: int
+    causes: dict[str, int]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DayMoved:
+    """A backfill is through with a day: what `flows.backfill.backfill` returns of it."""
+
+    day: dt.date
+    result: dict[str, Any]
+
+
+Event: TypeAlias = DayStarted | RowsDone | DayEnded | DayPlanned | DayMoved
 _listener: ContextVar[Callable[[Event], None] | None] = ContextVar("listener", default=None)
 
 

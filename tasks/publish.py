@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import uuid
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import polars as pl
@@ -133,10 +133,10 @@ def read_window(settings: Settings, day: dt.date) -> dict[str, pl.DataFrame]:
     retry_condition_fn=is_transient,
     cache_policy=NO_CACHE,
 )
-def publish_day(settings: Settings, run: Mapping[str, Any], day: dt.date) -> None:
+def publish_day(settings: Settings, run: Mapping[str, Any], day: dt.date, tables: Sequence[str] = TABLES) -> None:
     """Swap the staged day in and record its run, in one transaction."""
     with open_warehouse(settings) as store:
-        store.publish(run["run_id"], day, TABLES, run=dict(run))
+        store.publish(run["run_id"], day, tables, run=dict(run))
 
 
 @task(name="record-run", cache_policy=NO_CACHE)

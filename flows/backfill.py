@@ -1,0 +1,192 @@
+"""Score published days again after a change of rules, prompt, judge, model or code: only the rows that the change touches."""
+
+from __future__ import annotations
+
+import datetime as dt
+import json
+import logging
+from collections.abc import Mapping
+from typing import Any
+
+from prefect import flow
+
+from flows.daily_scoring import (
+    RUNNER,
+    days_between,
+    extract_rows,
+    judge_rows,
+    logs_of,
+    raise_failures,
+    record_failure,
+)
+from stef_core.errors import GateError, RuleError, StefError
+from stef_core.frames import compact_json
+from stef_core.rules import Rules
+from tasks.artifacts import show_changes, show_day, show_progress, start_progress
+from tasks.backfill import Merged, Planned, estimate_day, merge_day, only, plan_backfill, published_days
+from tasks.gates import gate_input, gate_output, refuse
+from tasks.models import check_settings, run_model
+from tasks.passing import as_is
+from tasks.progress import DayEnded, DayMoved, DayPlanned, DayStarted, tell
+from tasks.publish import end_run, input_facts, prepare, publish_day, read_window, stage_day, start_run
+from tasks.query_log import Partition, read_day
+from tasks.score import Scored, aggregate_day, score_day, unknown_applications
+from tasks.secrets import with_secret
+from tasks.settings import Settings, application_rules, load_settings
+
+logger = logging.getLogger(__name__)
+
+
+@flow(name="backfill", task_runner=RUNNER)
+def backfill(
+    first: dt.date | None = None,
+    last: dt.date | None = None,
+    logs: str | None = None,
+    warehouse: str | None = None,
+    rules: str | None = None,
+    judge: str | None = None,
+    model: str | None = None,
+    coverage_min: float | None = None,
+    dry_run: bool = False,
+) -> list[dict[str, Any]]:
+    """Score days again where something that determines a result has changed; rows that nothing touches are taken over.
+
+    Args:
+        first: First UTC day; the first published one when None.
+        last: Last UTC day; the last published one when None.
+        logs: Root of the query log. This and the following go before environment and settings file.
+        warehouse: URL of the warehouse.
+        rules: Folder of rules files.
+        judge: ``symbolic`` or ``openai``.
+        model: Model id at the endpoint.
+        coverage_min: Share of an agent's rows that must be scored, 0-1.
+        dry_run: Say what would be done, and write nothing.
+
+    Returns:
+        A dict a day: `day`, `rows`, `redone`, `causes`, `moved` (one dict an agent) and `run` (its row of ``scoring_runs``), or
+        with `dry_run` the `estimate` of calls, tokens and cost. `run` is None where nothing had to be written.
+
+    Raises:
+        RuleError: Rules or settings are wrong; nothing was written.
+        StefError: A day failed. The others were done all the same; the message names each day that failed.
+    """
+    flags = {"logs": logs, "warehouse": warehouse, "rules": rules, "judge": judge, "model": model, "coverage_min": coverage_min}
+    settings = with_secret(load_settings(flags))
+    logs_of(settings)
+    check_settings(settings)
+    applications = application_rules(settings)
+    if not dry_run:
+        prepare(settings, applications)
+    days = backfill_days(first, last, published_days(as_is(settings)))
+    progress = start_progress(f"backfill {days[0]} to {days[-1]}")
+    failed: dict[dt.date, StefError] = {}
+    done: list[dict[str, Any]] = []
+    with run_model(settings):
+        for number, day in enumerate(days):
+            try:
+                earlier = any(result["run"] for result in done)
+                done.append(backfill_one_day(day, settings, applications, dry_run=dry_run, earlier_moved=earlier))
+                tell(DayMoved(day=day, result=done[-1]))
+            except StefError as error:
+                failed[day] = error
+            show_progress(progress, (number + 1) / len(days))
+    if not dry_run:
+        show_changes(f"{days[0]} to {days[-1]}", done)
+    raise_failures(failed, len(days))
+    return done
+
+
+def backfill_one_day(
+    day: dt.date, settings: Settings, rules: Mapping[str, Rules], *, dry_run: bool, earlier_moved: bool
+) -> dict[str, Any]:
+    """Plan a day, score anew what the plan says, and publish the whole.
+
+    Args:
+        day: UTC day.
+        settings: Settings of the run.
+        rules: Rules by `app_id`.
+        dry_run: Plan only.
+        earlier_moved: A day before was rewritten, so this one's alerts may be others.
+
+    Raises:
+        StefError: The day could not be read, scored or published; what was published before is as it was.
+    """
+    run = start_run(settings, rules, day, "backfill")
+    try:
+        partition = read_day(logs_of(settings), day)
+        run |= input_facts(partition, unknown_applications(partition.frame, rules))
+        window = read_window(as_is(settings), day)
+        planned = plan_backfill(as_is(settings), as_is(partition), as_is(rules), as_is(window))
+        rows = only(partition, planned.redone)
+        tell(DayPlanned(day=day, rows=partition.frame.height, redone=rows.frame.height, causes=planned.counts))
+        result = {"day": day, "rows": partition.frame.height, "redone": rows.frame.height, "causes": planned.counts}
+        if dry_run:
+            return result | {"estimate": estimate_day(as_is(settings), as_is(rows), as_is(planned), as_is(rules)), "run": None}
+        if not planned.is_stale and not earlier_moved:
+            return result | {"moved": [], "run": None}
+        tell(DayStarted(day=day, rows=rows.frame.height))
+        gates = gate_input(as_is(partition))
+        refuse(gates, partition.nulls)
+        scored = score_rows(rows, planned, rules, settings, run)
+        merged = merge_day(as_is(partition), as_is(planned), as_is(scored), as_is(rules), as_is(run))
+        run = publish_merged(partition, merged, window, gates, run, settings)
+    except Exception as error:
+        run = end_run(run, "gate_failed" if isinstance(error, GateError) else "failed", str(error) or type(error).__name__)
+        if not dry_run:
+            tell(DayEnded(day=day, run=run))
+            record_failure(settings, run)
+        raise
+    tell(DayEnded(day=day, run=run))
+    logger.info("scored %d of %d rows of %s anew", rows.frame.height, partition.frame.height, day)
+    return result | {"moved": merged.moved.to_dicts(), "run": run}
+
+
+def score_rows(
+    rows: Partition, planned: Planned, rules: Mapping[str, Rules], settings: Settings, run: Mapping[str, Any]
+) -> Scored | None:
+    """Read, align and judge the rows of a plan; None where there are none."""
+    if rows.frame.is_empty():
+        return None
+    extracted = extract_rows(rows, rules, settings, lambda _: None)
+    judged = judge_rows(extracted, planned.catalogue, settings, rows.day, run["run_id"], lambda _: None)
+    return score_day(as_is(rows), as_is(judged), run["run_id"], run["started_at"])
+
+
+def publish_merged(
+    partition: Partition,
+    merged: Merged,
+    window: Mapping[str, Any],
+    gates: list[Any],
+    run: dict[str, Any],
+    settings: Settings,
+) -> dict[str, Any]:
+    """Stage, audit and publish a merged day, with what moved in it; its row of ``scoring_runs``."""
+    day = partition.day
+    run |= merged.facts
+    run["notes"] = compact_json([*json.loads(run["notes"]), *merged.notes])
+    staged = stage_day(as_is(settings), run["run_id"], day, as_is(merged.tables))
+    figures = aggregate_day(as_is(staged), as_is(window), day, run["run_id"])
+    staged |= stage_day(as_is(settings), run["run_id"], day, as_is(figures))
+    gates = gates + gate_output(as_is(partition.frame), as_is(staged), day, settings.coverage_min)
+    run["gates"] = compact_json([gate.to_json() for gate in gates])
+    refuse(gates, merged.notes[1:])
+    run = end_run(run, "published")
+    publish_day(as_is(settings), as_is(run), day, (*merged.tables, *figures))
+    show_day(day, run, staged["agent_daily"], staged["agent_alerts"])
+    return run
+
+
+def backfill_days(first: dt.date | None, last: dt.date | None, published: list[dt.date]) -> list[dt.date]:
+    """The days of a backfill: published ones within the bounds, or where there are none the days that were asked for.
+
+    Raises:
+        RuleError: Nothing is published and no day was named, or the bounds are the wrong way round.
+    """
+    if not published and first is None and last is None:
+        raise RuleError("nothing is published yet, so there is nothing to score again; run `stef score` first")
+    start = first or (published[0] if published else last)
+    end = last or (published[-1] if published else first)
+    assert start is not None
+    asked = days_between(start, end)
+    there = set(published)
+    return [day for day in asked if day in there] or asked
