@@ -45,6 +45,9 @@ class Settings(BaseSettings):
     concurrency: int = Field(default=16, ge=1, le=1024, description="Calls in flight at once.")
     timeout_s: float = Field(default=60.0, gt=0, description="Seconds to wait for one answer.")
     cache: Path | None = Field(default=Path(".stef/answers.sqlite"), description="File of answers already paid for.")
+    cache_journal: Literal["auto", "wal", "delete"] = Field(
+        default="auto", description="Journal of that file; delete where hosts share it."
+    )
     max_calls: int | None = Field(default=None, ge=0, description="Calls a run may make.")
     max_tokens: int | None = Field(default=None, ge=0, description="Tokens a run may use.")
     max_cost: float | None = Field(default=None, ge=0, description="Money a run may spend, in the currency of the price table.")
