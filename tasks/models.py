@@ -5,7 +5,6 @@ from __future__ import annotations
 import ipaddress
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any, Protocol
 from urllib.parse import urlsplit
 
@@ -16,7 +15,7 @@ from stef_core.extract.question_offline import OfflineReader
 from stef_core.judge.llm import LLMJudge
 from stef_core.judge.symbolic import SymbolicJudge
 from stef_core.llm import OpenAIChatModel, Usage
-from tasks.answer_cache import SqliteAnswerCache
+from tasks.shared_answers import CacheSettings, open_answers
 
 # settings of the interface that nothing enforces yet; a limit that is only believed in costs more than a refusal
 UNENFORCED = ("max_calls", "max_tokens", "max_cost", "requests_per_minute", "tokens_per_minute")
@@ -30,7 +29,7 @@ class Secret(Protocol):
         """The value."""
 
 
-class ModelSettings(Protocol):
+class ModelSettings(CacheSettings, Protocol):
     """What this module reads of tasks.settings.Settings."""
 
     @property
@@ -56,10 +55,6 @@ class ModelSettings(Protocol):
     @property
     def timeout_s(self) -> float:
         """Seconds for one attempt."""
-
-    @property
-    def cache(self) -> Path | None:
-        """File of the answer cache; no cache where None."""
 
     @property
     def max_calls(self) -> int | None:
@@ -149,7 +144,7 @@ def open_chat(settings: ModelSettings) -> Iterator[OpenAIChatModel]:
         RuleError: A setting is missing or wrong; the message names it.
     """
     check_settings(settings)
-    cache = SqliteAnswerCache(settings.cache) if settings.cache is not None else None
+    cache = open_answers(settings)
     try:
         with OpenAIChatModel(**_model_arguments(settings), cache=cache) as chat:
             yield chat

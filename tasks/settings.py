@@ -48,6 +48,7 @@ class Settings(BaseSettings):
     cache_journal: Literal["auto", "wal", "delete"] = Field(
         default="auto", description="Journal of that file; delete where hosts share it."
     )
+    cache_shared: bool = Field(default=False, description="Share answers with other machines through the warehouse.")
     max_calls: int | None = Field(default=None, ge=0, description="Calls a run may make.")
     max_tokens: int | None = Field(default=None, ge=0, description="Tokens a run may use.")
     max_cost: float | None = Field(default=None, ge=0, description="Money a run may spend, in the currency of the price table.")

@@ -106,6 +106,25 @@ class Warehouse(Protocol):
         """Days that are published, oldest first."""
         ...
 
+    def put_answers(self, frame: pl.DataFrame) -> None:
+        """Add answers that runs share, in one transaction; an answer replaces a failure, and nothing replaces an answer.
+
+        Args:
+            frame: Rows of ``llm_answers`` (stef_core.frames.LLM_ANSWERS), each key once.
+
+        Raises:
+            InputError: Another schema, a value that is missing, or a key twice; nothing is written.
+        """
+        ...
+
+    def answers(self, keys: Sequence[str]) -> pl.DataFrame:
+        """Those of the shared answers that are there, in no order.
+
+        Raises:
+            RuleError: This is the copy for BI, which has none.
+        """
+        ...
+
     def close(self) -> None:
         """Let go of the warehouse; closing twice is fine."""
         ...
