@@ -106,6 +106,14 @@ class Warehouse(Protocol):
         """Days that are published, oldest first."""
         ...
 
+    def close(self) -> None:
+        """Let go of the warehouse; closing twice is fine."""
+        ...
+
+    def __enter__(self) -> Self: ...
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None: ...
+
     def put_answers(self, frame: pl.DataFrame) -> None:
         """Add answers that runs share, in one transaction; an answer replaces a failure, and nothing replaces an answer.
 
@@ -124,14 +132,6 @@ class Warehouse(Protocol):
             RuleError: This is the copy for BI, which has none.
         """
         ...
-
-    def close(self) -> None:
-        """Let go of the warehouse; closing twice is fine."""
-        ...
-
-    def __enter__(self) -> Self: ...
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None: ...
 
 
 def connect(url: str, *, read_only: bool = False, wait_s: float = 60.0) -> Warehouse:

@@ -314,6 +314,14 @@ class SqlWarehouse(ABC):
         with self._turn, self._transaction(read_only=True):
             return self._fetch(f"SELECT DISTINCT dt FROM {table} WHERE dt IS NOT NULL ORDER BY dt")["dt"].to_list()  # noqa: S608
 
+    # --- context manager --------------------------------------------------------------------------------------------
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self.close()
+
     # --- answers that runs share ------------------------------------------------------------------------------------
 
     def put_answers(self, frame: pl.DataFrame) -> None:
@@ -346,21 +354,9 @@ class SqlWarehouse(ABC):
                 found.append(self._fetch(sql, part).cast(LLM_ANSWERS))
         return pl.concat(found)
 
-    # --- context manager --------------------------------------------------------------------------------------------
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        self.close()
-
 
 def _checksum(sql: str) -> str:
     return hashlib.sha256(sql.encode()).hexdigest()
-
-
-def _marks(count: int, after: int = 0) -> str:
-    return ", ".join(f"${after + number}" for number in range(1, count + 1))
 
 
 def _order_by(table_or_view: str) -> str:
@@ -411,3 +407,8 @@ def _row_frame(table: str, schema: pl.Schema, key: str, row: Mapping[str, Any]) 
         return frame_of([dict.fromkeys(schema) | dict(row)], schema)
     except (pl.exceptions.PolarsError, TypeError, OverflowError) as error:
         raise InputError(f"{table}: a value does not fit its column: {error}") from error
+
+
+def _marks(count: int, after: int = 0) -> str:
+    """Places of parameters in a statement: ``$1, $2``."""
+    return ", ".join(f"${after + number}" for number in range(1, count + 1))
