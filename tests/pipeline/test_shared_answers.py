@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -152,15 +151,12 @@ def test_a_warehouse_that_is_held_is_waited_for_once_and_then_done_without(
     caplog.set_level("DEBUG", "tasks.shared_answers")
 
     with held(url), answers_of(ours) as cache:
-        begun = time.monotonic()
         found = [cache.get_many(["k", "absent"]) for _ in range(20)]
-        taken = time.monotonic() - begun
         with pytest.raises(BusyError):
             push_answers(ours)
 
     assert found == [{"k": ANSWER}] * 20
-    assert taken < 2
-    assert [record.message for record in caplog.records if "not read" in record.message] != []
+    assert len([record for record in caplog.records if "are not read" in record.message]) == 1
     assert push_answers(ours) == 1
 
 
