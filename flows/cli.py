@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Annotated, Any, BinaryIO
 import typer
 
 from flows.commands_backfill import backfill, rules_diff
+from flows.commands_cache import cache_app
 from flows.commands_calibrate import calibrate
 from flows.commands_experiment import experiment_app
 
@@ -46,6 +47,7 @@ app = typer.Typer(
 rules_app = typer.Typer(help="Check the rules of applications, and publish their schema.", no_args_is_help=True)
 app.add_typer(rules_app, name="rules")
 app.add_typer(experiment_app, name="experiment")
+app.add_typer(cache_app, name="cache")
 
 
 def _day(text: str) -> dt.date:

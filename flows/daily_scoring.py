@@ -24,7 +24,17 @@ from tasks.judge import Judged, judge_batch
 from tasks.models import check_settings, run_model
 from tasks.passing import as_is
 from tasks.progress import DayEnded, DayStarted, RowsDone, tell
-from tasks.publish import end_run, input_facts, prepare, publish_day, read_window, record_run, stage_day, start_run
+from tasks.publish import (
+    end_run,
+    input_facts,
+    prepare,
+    publish_day,
+    read_window,
+    record_run,
+    share_answers,
+    stage_day,
+    start_run,
+)
 from tasks.query_log import Partition, read_day
 from tasks.score import aggregate_day, score_day, unknown_applications
 from tasks.secrets import with_secret
@@ -146,7 +156,9 @@ def score_one_day(
         run = end_run(run, "gate_failed" if isinstance(error, GateError) else "failed", str(error) or type(error).__name__)
         tell(DayEnded(day=day, run=run))
         record_failure(settings, run)
+        share(settings, day)
         raise
+    share(settings, day)
     show_day(day, run, staged["agent_daily"], staged["agent_alerts"])
     tell(DayEnded(day=day, run=run))
     logger.info("scored %d of %d rows of %s", run["rows_scored"], run["rows_in"], day)
@@ -236,6 +248,12 @@ def record_failure(settings: Settings, run: Mapping[str, Any]) -> None:
         record_run(as_is(settings), as_is(dict(run)))
     except TransientError:
         logger.warning("run %s of %s could not be recorded", run["run_id"], run["dt"])
+
+
+def share(settings: Settings, day: dt.date) -> None:
+    """Give other machines what this one has paid for, whatever became of the day."""
+    if settings.cache_shared and settings.judge == "openai":
+        share_answers(as_is(settings), day)
 
 
 def raise_failures(failed: Mapping[dt.date, StefError], days: int) -> None:

@@ -277,6 +277,23 @@ RULES_HISTORY = pl.Schema(
     }
 )
 
+# answers of a model that runs share; no table of a day, and never published, as answers repeat parts of questions; grain: key
+LLM_ANSWERS = pl.Schema(
+    {
+        "key": pl.String(),  # hash over everything that determines the answer
+        "text": pl.String(),  # the answer, or the message of a settled failure
+        "reason": pl.String(),  # of a settled failure; null: an answer
+        "model": pl.String(),
+        "schema_name": pl.String(),  # what was asked for, e.g. verdict
+        "step": pl.String(),  # how its form was asked for
+        "tokens_in": pl.Int64(),  # what it cost
+        "tokens_out": pl.Int64(),
+        "calls": pl.Int64(),
+        "probability": pl.Float64(),  # of the value that was to be measured, where the endpoint told it
+        "created_at": pl.Datetime("us", "UTC"),
+    }
+)
+
 TABLES: dict[str, pl.Schema] = {
     "query_scores": QUERY_SCORES,
     "query_findings": QUERY_FINDINGS,

@@ -633,7 +633,7 @@ class OpenAIChatModel:
             return {}
         try:
             kept = self._cache.get_many(list(requests))
-        except StefError as error:
+        except TransientError as error:  # a damaged cache ends the run before anything is paid for
             self._warn(error)
             return {}
         outcomes: dict[str, Outcome] = {}

@@ -10,7 +10,6 @@ import ipaddress
 import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any, Protocol
 from urllib.parse import urlsplit
 
@@ -23,7 +22,7 @@ from stef_core.judge.llm import LLMJudge
 from stef_core.judge.symbolic import SymbolicJudge
 from stef_core.llm import ChatModel, Usage
 from stef_core.openai_model import OpenAIChatModel
-from tasks.answer_cache import SqliteAnswerCache
+from tasks.shared_answers import CacheSettings, open_answers
 
 NO_KEY = "none"  # what an endpoint on this machine is sent where no key is set
 
@@ -35,7 +34,7 @@ class Secret(Protocol):
         """The value."""
 
 
-class ModelSettings(Protocol):
+class ModelSettings(CacheSettings, Protocol):
     """What this module reads of tasks.settings.Settings."""
 
     @property
@@ -61,10 +60,6 @@ class ModelSettings(Protocol):
     @property
     def timeout_s(self) -> float:
         """Seconds for one attempt."""
-
-    @property
-    def cache(self) -> Path | None:
-        """File of the answer cache; no cache where None."""
 
     @property
     def fused(self) -> bool:
@@ -175,7 +170,7 @@ def run_model(settings: ModelSettings) -> Iterator[RunModel | None]:
 
 
 def _identity(settings: ModelSettings) -> str:
-    names = [name for name in vars(ModelSettings) if not name.startswith("_")]
+    names = [name for part in (ModelSettings, CacheSettings) for name in vars(part) if not name.startswith("_")]
     secret = settings.api_key.get_secret_value() if settings.api_key is not None else ""
     parts = [f"{name}={getattr(settings, name)!r}" for name in names if name != "api_key"]
     return hashlib.sha256("\n".join([*parts, secret]).encode()).hexdigest()
@@ -267,7 +262,7 @@ def open_chat(settings: ModelSettings) -> Iterator[OpenAIChatModel]:
         RuleError: A setting is missing or wrong; the message names it.
     """
     check_settings(settings)
-    cache = SqliteAnswerCache(settings.cache) if settings.cache is not None else None
+    cache = open_answers(settings)
     limits = Limits(calls=settings.max_calls, tokens=settings.max_tokens, cost=settings.max_cost)
     arguments = _model_arguments(settings) | {
         "requests_per_minute": settings.requests_per_minute,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import logging
 import uuid
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -11,6 +12,7 @@ import polars as pl
 from prefect import task
 from prefect.cache_policies import NO_CACHE
 
+from stef_core.errors import StefError
 from stef_core.frames import RULES_HISTORY, SCORING_RUNS, compact_json, frame_of
 from stef_core.rules import Rules, rules_version
 from stef_core.version import CORE_VERSION
@@ -18,6 +20,9 @@ from tasks import warehouse
 from tasks.query_log import Partition
 from tasks.retrying import is_transient
 from tasks.settings import Settings
+from tasks.shared_answers import push_answers
+
+logger = logging.getLogger(__name__)
 
 TABLES = ("query_scores", "query_findings", "agent_daily", "agent_alerts", "log_catalogue")
 # of the days before, and how far back: what `stef_core.drift.find_alerts` and the catalogue read
@@ -144,3 +149,19 @@ def record_run(settings: Settings, run: Mapping[str, Any]) -> None:
     """Record a run that published nothing; what it staged stays for inspection."""
     with open_warehouse(settings) as store:
         store.record_run(dict(run))
+
+
+@task(name="share-answers", task_run_name="share-answers-{day}", cache_policy=NO_CACHE)
+def share_answers(settings: Settings, day: dt.date) -> int:
+    """Give the warehouse the answers that it was not given yet; where that fails, those of a later day take them along.
+
+    Returns:
+        How many it was given.
+    """
+    try:
+        given = push_answers(settings)
+    except StefError as error:
+        logger.warning("answers paid for on %s are not shared yet: %s", day, error)
+        return 0
+    logger.info("shared %d answers", given)
+    return given

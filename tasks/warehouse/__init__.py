@@ -118,6 +118,25 @@ class Warehouse(Protocol):
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None: ...
 
+    def put_answers(self, frame: pl.DataFrame) -> None:
+        """Add answers that runs share, in one transaction; an answer replaces a failure, and nothing replaces an answer.
+
+        Args:
+            frame: Rows of ``llm_answers`` (stef_core.frames.LLM_ANSWERS), each key once.
+
+        Raises:
+            InputError: Another schema, a value that is missing, or a key twice; nothing is written.
+        """
+        ...
+
+    def answers(self, keys: Sequence[str]) -> pl.DataFrame:
+        """Those of the shared answers that are there, in no order.
+
+        Raises:
+            RuleError: This is the copy for BI, which has none.
+        """
+        ...
+
 
 def connect(url: str, *, read_only: bool = False, wait_s: float = 60.0) -> Warehouse:
     """Open the warehouse that a URL names; use it as a context manager, and keep it no longer than the work needs.

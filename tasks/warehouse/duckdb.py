@@ -211,6 +211,7 @@ class DuckdbWarehouse(SqlWarehouse):
             connection.execute(f"ATTACH '{str(arriving).replace(chr(39), 2 * chr(39))}' AS arriving_copy")
             try:
                 with self._transaction():
+                    self._execute("DROP TABLE arriving_copy.staging.llm_answers")
                     for table in TABLES:
                         self._execute(f"INSERT INTO arriving_copy.{table} BY NAME SELECT * FROM {table}")  # noqa: S608
                     self._execute("INSERT INTO arriving_copy.staging.manifest SELECT * FROM staging.manifest WHERE published")

@@ -16,7 +16,16 @@ from typing import Any, Self
 import polars as pl
 
 from stef_core.errors import BusyError, InputError, RuleError
-from stef_core.frames import EXPERIMENT_RESULTS, EXPERIMENT_RUNS, RECORDED, RULES_HISTORY, SCORING_RUNS, TABLES, frame_of
+from stef_core.frames import (
+    EXPERIMENT_RESULTS,
+    EXPERIMENT_RUNS,
+    LLM_ANSWERS,
+    RECORDED,
+    RULES_HISTORY,
+    SCORING_RUNS,
+    TABLES,
+    frame_of,
+)
 
 # the order rows are read in: the grain of a table, the meaning of a view
 ORDER: dict[str, tuple[str, ...]] = {
@@ -37,6 +46,8 @@ ORDER: dict[str, tuple[str, ...]] = {
 }
 VIEWS = tuple(name for name in ORDER if name.startswith("v_"))
 STAGED = tuple(name for name in TABLES if name not in RECORDED)
+# rows and keys of one statement; a row of answers takes 10 parameters, and PostgreSQL takes 65,535 in all
+_ANSWERS_AT_ONCE, _KEYS_AT_ONCE = 200, 1000
 
 # a day's place in a staging table belongs to one run, so its rows need not say which
 _STAGED_DAYS = "SELECT dt FROM staging.manifest WHERE run_id = $1 AND table_name = $2 AND NOT published"
@@ -330,6 +341,38 @@ class SqlWarehouse(ABC):
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         self.close()
 
+    # --- answers that runs share ------------------------------------------------------------------------------------
+
+    def put_answers(self, frame: pl.DataFrame) -> None:
+        """Add answers in one transaction (see `Warehouse.put_answers`)."""
+        if frame.schema != LLM_ANSWERS:
+            raise InputError("llm_answers: columns and types are not those of stef_core.frames.LLM_ANSWERS")
+        for name in LLM_ANSWERS:
+            if name not in ("reason", "probability") and frame[name].null_count():
+                raise InputError(f"llm_answers: column {name} is missing in a row")
+        if frame["key"].n_unique() < frame.height:
+            raise InputError("llm_answers: a key stands in two rows")
+        names, width = ", ".join(LLM_ANSWERS), len(LLM_ANSWERS)
+        taken = ", ".join(f"{name} = excluded.{name}" for name in LLM_ANSWERS if name != "key")
+        with self._turn, self._transaction():
+            for part in frame.iter_slices(_ANSWERS_AT_ONCE):
+                marks = ", ".join(f"({_marks(width, width * place)})" for place in range(part.height))
+                self._execute(
+                    f"INSERT INTO staging.llm_answers AS kept ({names}) VALUES {marks} "  # noqa: S608
+                    f"ON CONFLICT (key) DO UPDATE SET {taken} WHERE kept.reason IS NOT NULL AND excluded.reason IS NULL",
+                    [value for row in part.iter_rows() for value in row],
+                )
+
+    def answers(self, keys: Sequence[str]) -> pl.DataFrame:
+        """Those of the answers that are there (see `Warehouse.answers`)."""
+        found = [LLM_ANSWERS.to_frame()]
+        with self._turn, self._transaction(read_only=True):
+            for start in range(0, len(keys), _KEYS_AT_ONCE):
+                part = keys[start : start + _KEYS_AT_ONCE]
+                sql = f"SELECT {', '.join(LLM_ANSWERS)} FROM staging.llm_answers WHERE key IN ({_marks(len(part))})"  # noqa: S608
+                found.append(self._fetch(sql, part).cast(LLM_ANSWERS))
+        return pl.concat(found)
+
 
 def _checksum(sql: str) -> str:
     return hashlib.sha256(sql.encode()).hexdigest()
@@ -383,3 +426,8 @@ def _row_frame(table: str, schema: pl.Schema, key: str, row: Mapping[str, Any]) 
         return frame_of([dict.fromkeys(schema) | dict(row)], schema)
     except (pl.exceptions.PolarsError, TypeError, OverflowError) as error:
         raise InputError(f"{table}: a value does not fit its column: {error}") from error
+
+
+def _marks(count: int, after: int = 0) -> str:
+    """Places of parameters in a statement: ``$1, $2``."""
+    return ", ".join(f"${after + number}" for number in range(1, count + 1))

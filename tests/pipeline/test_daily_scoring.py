@@ -10,6 +10,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import duckdb
 import polars as pl
 import pyarrow as pa
 import pytest
@@ -390,6 +391,59 @@ def test_model_that_refuses_leaves_rows_unscored_rather_than_wrong(house: House,
     staged = house.staged(run["run_id"])
     assert "coverage of agent clerk on 2026-03-02 is 0, required at least 0.95" in message
     assert staged.select("status", "reason", "phi").unique().rows() == [("unscored", "judge_refused", None)]
+
+
+@pytest.mark.parametrize(
+    ("harm", "codes", "outcomes"),
+    [
+        ("refusals", [1, 1], ["gate_failed", "gate_failed"]),  # a refusal is settled, and shared as what it is
+        ("crash", [70, 0], ["failed", "published"]),
+    ],
+)
+def test_what_a_failed_day_paid_for_no_other_machine_pays_for(
+    house: House, monkeypatch: pytest.MonkeyPatch, harm: str, codes: list[int], outcomes: list[str]
+) -> None:
+    def script(body: dict[str, Any], seen: int) -> Reply:
+        is_verdict = body["response_format"]["json_schema"]["name"] == "verdict"
+        return REFUSAL if is_verdict and harm == "refusals" else model_answer(body, seen)
+
+    def crash(*_: Any) -> None:
+        raise ZeroDivisionError
+
+    write(house.logs, day_of(generated_sql=[f"SELECT {i} FROM orders" for i in range(ROWS)]))
+    monkeypatch.setenv("STEF_CACHE_SHARED", "1")
+    with serving(script) as server:
+        monkeypatch.setenv("STEF_BASE_URL", server.base_url)
+        monkeypatch.setenv("STEF_CACHE", "one.sqlite")
+        with monkeypatch.context() as first:
+            if harm == "crash":
+                first.setattr("flows.daily_scoring.aggregate_day", crash)
+            failed, _, _ = house.score("--judge", "openai", "--model", "m")
+        asked = server.requests
+
+        monkeypatch.setenv("STEF_CACHE", "another.sqlite")
+        code, _, _ = house.score("--judge", "openai", "--model", "m")
+
+        assert server.requests == asked > ROWS
+    assert [failed, code] == codes
+    assert house.read("scoring_runs").sort("started_at")["outcome"].to_list() == outcomes
+
+
+def test_a_day_is_published_though_its_answers_cannot_be_shared(
+    house: House, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    write(house.logs, day_of(2))
+    connect(house.url).close()
+    with duckdb.connect(house.root / "w.duckdb") as store:
+        store.execute("DROP TABLE staging.llm_answers")
+    monkeypatch.setenv("STEF_CACHE_SHARED", "1")
+    with serving(model_answer) as server:
+        monkeypatch.setenv("STEF_BASE_URL", server.base_url)
+        code, _, _ = house.score("--judge", "openai", "--model", "m", "--quiet")
+
+    assert code == 0
+    assert house.read("scoring_runs")["outcome"].to_list() == ["published"]
+    assert "answers paid for on 2026-03-02 are not shared yet" in caplog.text
 
 
 def test_judge_without_a_model_is_told_before_anything_is_written(house: House) -> None:

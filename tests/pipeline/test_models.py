@@ -322,6 +322,43 @@ def test_a_killed_run_pays_again_only_for_what_was_in_flight(server: OpenAIServe
     assert server.requests <= 200 + 4
 
 
+def test_a_damaged_cache_ends_a_run_before_it_pays(server: OpenAIServer, tmp_path: Path) -> None:
+    file = tmp_path / "answers.sqlite"
+    score(server, file, rows(100))
+    asked, content = server.requests, file.read_bytes()
+    file.write_bytes(content[: 6 * 16384] + b"\xa5" * (len(content) - 6 * 16384))
+
+    with pytest.raises(RuleError, match=r"answers\.sqlite: is damaged, .*; move it away"):
+        score(server, file, rows(100))
+
+    assert server.requests == asked
+
+
+FULL = """
+import logging, resource, signal, sys
+from stef_core.evaluate import evaluate_many
+from tasks.models import open_stages
+from tasks.settings import Settings
+from tests.pipeline.test_models import rows
+logging.basicConfig(stream=sys.stdout, format="%(message)s")
+signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+chosen = Settings(judge="openai", model="m", base_url=sys.argv[1], cache=sys.argv[2])
+with open_stages(chosen) as (reader, judge):
+    resource.setrlimit(resource.RLIMIT_FSIZE, (300_000, resource.RLIM_INFINITY))  # as a disk that is full
+    print(sum(e.status == "scored" for e in evaluate_many(rows(50), judge=judge, reader=reader)))
+"""
+
+
+def test_a_run_on_a_full_disk_goes_on_and_says_so(server: OpenAIServer, tmp_path: Path) -> None:
+    command = [sys.executable, "-c", FULL, server.base_url, str(tmp_path / "answers.sqlite")]
+
+    done = subprocess.run(command, cwd=Path(__file__).parents[2], stdout=subprocess.PIPE, text=True, check=True)
+
+    warning, scored = done.stdout.splitlines()
+    assert warning.startswith(f"answers are not cached: {tmp_path / 'answers.sqlite'}: the answer cache cannot be used: ")
+    assert scored == "50"
+
+
 def test_redacted_literals_and_the_key_are_in_no_request_and_no_cache_file_and_the_filters_still_meet(
     server: OpenAIServer, tmp_path: Path
 ) -> None:

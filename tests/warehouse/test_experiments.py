@@ -85,7 +85,8 @@ def test_a_warehouse_of_the_first_version_is_brought_up_to_date_with_its_rows(ur
     path = url.removeprefix("duckdb:///")
     with duckdb.connect(path) as old:
         old.execute(
-            "DROP TABLE experiment_runs; DROP TABLE experiment_results; DELETE FROM schema_migrations WHERE version = 2"
+            "DROP TABLE experiment_runs; DROP TABLE experiment_results; DROP TABLE staging.llm_answers; "
+            "DELETE FROM schema_migrations WHERE version > 1"
         )
     with pytest.raises(RuleError, match="written by an older version"):
         connect(url, read_only=True)
