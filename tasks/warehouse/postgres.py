@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import logging
 import re
 import time
 from collections.abc import Iterator, Sequence
@@ -20,6 +21,8 @@ from psycopg.types.string import TextLoader
 from stef_core.errors import BusyError, InputError, RuleError, TransientError
 from tasks.postgres_url import fails_for_good, name_of, options_of, said
 from tasks.warehouse.sql import SqlWarehouse
+
+logger = logging.getLogger(__name__)
 
 Connection = psycopg.Connection[tuple[Any, ...]]
 
@@ -127,6 +130,7 @@ class PostgresWarehouse(SqlWarehouse):
                     raise RuleError(f"{self.name}: {said(error)}") from error
                 if time.monotonic() >= deadline:
                     raise self._unreached(error) from error
+                logger.info("%s: cannot be reached yet: %s", self.name, said(error))
             except TransientError:
                 if time.monotonic() >= deadline:
                     raise
@@ -190,8 +194,8 @@ class PostgresWarehouse(SqlWarehouse):
         if self._read_only and not read_only:
             raise RuleError(f"{self.name}: opened for reading only")
         with self._errors(writing=not read_only):
-            self._begin(read_only=read_only)
             try:
+                self._begin(read_only=read_only)
                 yield
                 # what reads leaves nothing behind, whatever its functions have set
                 self._open.execute("ROLLBACK" if read_only else "COMMIT")
@@ -232,7 +236,13 @@ class PostgresWarehouse(SqlWarehouse):
                 copy.write(_copy_text(part))
 
     def _hold(self, what: str) -> None:
-        self._execute("SELECT pg_advisory_xact_lock($1)", (_lock_key(what),))
+        try:
+            self._execute("SELECT pg_advisory_xact_lock($1)", (_lock_key(what),))
+        except errors.LockNotAvailable as error:
+            raise self._busy(f"another process writes the {what}") from error
+
+    def _busy(self, why: str) -> BusyError:
+        return BusyError(f"{self.name}: {why}, still after {self._wait_s:g} s; let it finish and try again, or wait longer")
 
     @contextmanager
     def _errors(self, *, writing: bool = False) -> Iterator[None]:
@@ -240,10 +250,7 @@ class PostgresWarehouse(SqlWarehouse):
         try:
             yield
         except errors.LockNotAvailable as error:
-            raise BusyError(
-                f"{self.name}: another process holds what this needs, still after {self._wait_s:g} s; "
-                "let it finish and try again, or wait longer"
-            ) from error
+            raise self._busy("another process holds a table that this needs") from error
         except psycopg.Error as error:
             if isinstance(error, psycopg.IntegrityError) or (writing and isinstance(error, psycopg.DataError)):
                 raise InputError(f"{self.name}: {said(error)}") from error
@@ -314,7 +321,7 @@ class PostgresWarehouse(SqlWarehouse):
 
 
 def _milliseconds(seconds: float) -> int:
-    return max(1, int(1000 * seconds))  # 0 would mean for ever
+    return min(max(1, int(1000 * seconds)), 2**31 - 1)  # 0 would mean for ever
 
 
 def _lock_key(what: str) -> int:
