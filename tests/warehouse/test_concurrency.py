@@ -70,7 +70,8 @@ STOP_INSIDE = (
 
 
 def test_a_reader_never_sees_a_part_of_a_day_during_20_publishes(url: str, published_url: str) -> None:
-    seen, runs = [], {"run-000"}
+    seen: list[tuple[int, ...]] = []
+    runs = {"run-000"}
 
     with other_process(ALTERNATE, url) as writer:
         while max(runs) < "run-020" or len(seen) < 100:
