@@ -58,7 +58,7 @@ def _day(text: str) -> dt.date:
 
 
 DAY = "YYYY-MM-DD"
-WarehouseOption = Annotated[str | None, typer.Option(help="URL of the warehouse, e.g. duckdb:///stef.duckdb.")]
+WarehouseOption = Annotated[str | None, typer.Option(help="URL of the warehouse: duckdb:///stef.duckdb or postgresql://….")]
 RulesOption = Annotated[Path | None, typer.Option(help="Folder of rules files, or one file.")]
 JudgeOption = Annotated[str | None, typer.Option(help="symbolic (built in) or openai (any OpenAI-compatible endpoint).")]
 ModelOption = Annotated[str | None, typer.Option(help="Model id at the endpoint.")]
@@ -226,8 +226,21 @@ def report(
     from tasks.settings import load_settings
 
     settings = load_settings({"warehouse": warehouse})
-    written = write_report(settings.warehouse, out).resolve()
+    written = write_report(settings.warehouse, out, wait_s=settings.warehouse_wait_s).resolve()
     typer.echo(json.dumps({"report": str(written)}) if as_json else f"Report  {written}")
+
+
+@app.command()
+def migrate(warehouse: WarehouseOption = None, as_json: JsonOption = False) -> None:
+    """Make the tables of a warehouse, or bring them up to this version; whatever writes does so too, where it may."""
+    from tasks.settings import load_settings
+    from tasks.warehouse import connect
+
+    settings = load_settings({"warehouse": warehouse})
+    with connect(settings.warehouse, wait_s=settings.warehouse_wait_s) as store:
+        newest = store.query("SELECT name FROM schema_migrations ORDER BY version DESC LIMIT 1")["name"].item()
+    told = {"warehouse": settings.warehouse_shown, "schema": newest}
+    typer.echo(json.dumps(told) if as_json else f"Warehouse  {told['warehouse']}, schema {newest}")
 
 
 app.command()(backfill)

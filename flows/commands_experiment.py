@@ -34,7 +34,7 @@ MapOption = Annotated[
 OutOption = Annotated[Path, typer.Option("--out", help="Folder of the runs.")]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else.")]
 QuietOption = Annotated[bool, typer.Option("--quiet", help="Show no progress.")]
-WarehouseOption = Annotated[str | None, typer.Option(help="URL of the warehouse, e.g. duckdb:///stef.duckdb.")]
+WarehouseOption = Annotated[str | None, typer.Option(help="URL of the warehouse: duckdb:///stef.duckdb or postgresql://….")]
 RUNS = Path("experiments")
 
 

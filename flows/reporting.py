@@ -26,4 +26,4 @@ def report(warehouse: str | None = None, out: str = "stef-report.html") -> str:
         BusyError: Another process holds the warehouse.
     """
     settings = load_settings({"warehouse": warehouse})
-    return str(write_report(settings.warehouse, Path(out)))
+    return str(write_report(settings.warehouse, Path(out), wait_s=settings.warehouse_wait_s))

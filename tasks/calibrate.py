@@ -21,7 +21,7 @@ from stef_core.evaluate import rules_picker
 from stef_core.rows import UNANSWERED
 from tasks.labelled import is_warehouse, read_labelled, read_published
 from tasks.models import check_settings, open_stages
-from tasks.settings import Settings, application_rules
+from tasks.settings import Settings, application_rules, shown_url
 
 FOLDS_MIN, FOLDS_MAX = 2, 50
 
@@ -127,7 +127,7 @@ def run_calibration(request: Request, settings: Settings, tell: Told = lambda *_
     pick = rules_picker(application_rules(settings))
     if request.refit:
         if len({(row.database, row.question) for row in labelled.rows}) < FOLDS_MIN:
-            raise InputError(f"{request.labelled}: --refit-folds needs two questions at least")
+            raise InputError(f"{shown_url(request.labelled)}: --refit-folds needs two questions at least")
         evaluations = judge_rows_refitted(labelled.rows, pick, plan=request.plan, catalogue=request.catalogue, tell=tell)
         name, model = "symbolic", ""
     else:
@@ -144,7 +144,7 @@ def run_calibration(request: Request, settings: Settings, tell: Told = lambda *_
 
 def _calibrated(request: Request, found: Calibration, scores: str, judge: str, model: str | None) -> Calibrated:
     return Calibrated(
-        labelled=request.labelled,
+        labelled=shown_url(request.labelled),
         scores=scores,
         judge=judge,
         model=model,

@@ -50,7 +50,7 @@ from stef_core.version import CORE_VERSION
 from tasks.experiment_agents import BASELINE, Agent, Baseline, FunctionAgent, Predictions
 from tasks.experiment_journal import Journal, key_of, open_journal
 from tasks.models import check_settings, open_chat, open_stages
-from tasks.settings import Settings, application_rules
+from tasks.settings import Settings, application_rules, shown_url
 
 if TYPE_CHECKING:
     from stef_core.experiments.compare_results import CompareOptions
@@ -796,12 +796,6 @@ def labelled_rows(rows: Sequence[Mapping[str, Any]]) -> list[Labelled]:
 
 
 # --- the outside ----------------------------------------------------------------------------------------------------
-
-
-def shown_url(url: str) -> str:
-    """A URL without its password."""
-    url = re.sub(r"(?<=://)([^:/@]*):[^/]*@", r"\1:***@", url)
-    return re.sub(r"([?&](?:ssl)?password=)[^&]*", r"\1***", url, flags=re.IGNORECASE)
 
 
 @contextmanager

@@ -20,6 +20,7 @@ from stef_core.experiments.gold import json_lines
 from stef_core.extract.sql import extract_sql
 from stef_core.frames import frame_of
 from stef_core.records import QueryRecord
+from tasks.settings import shown_url
 
 FORMATS = {
     ".parquet": "Parquet",
@@ -98,6 +99,7 @@ def read_labelled(
         frame = _read_file(Path(labelled))
         if set(EXPERIMENT.values()) <= set(frame.columns) and not set(EXPERIMENT) & set(frame.columns):
             named = EXPERIMENT | named
+    labelled = shown_url(labelled)  # from here on it is only told
     rows = list(_rows(frame, labelled, named))
     wanted = [row for row in rows if not sources or row[0] in sources]
     if missing := sorted(set(sources) - {source for source, _ in rows}):
@@ -132,7 +134,7 @@ def read_published(warehouse: str, *, wait_s: float = 60.0) -> Published:
     """
     frame = _feedback(warehouse, wait_s)
     if frame.is_empty():
-        raise InputError(f"{warehouse}: no answer has user_feedback yet, so there is nothing to measure")
+        raise InputError(f"{shown_url(warehouse)}: no answer has user_feedback yet, so there is nothing to measure")
     lines = []
     for row in frame.iter_rows(named=True):
         sql = extract_sql(row["generated_sql"], row["sql_dialect"] or row["dialect"])

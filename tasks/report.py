@@ -90,12 +90,13 @@ class ReportData:
         return cls(**{name: schema.to_frame() for name, schema in zip(cls.__slots__, schemas, strict=True)})
 
 
-def write_report(warehouse_url: str, out: Path) -> Path:
+def write_report(warehouse_url: str, out: Path, *, wait_s: float = 60.0) -> Path:
     """Read the warehouse and write the report, in whole or not at all.
 
     Args:
         warehouse_url: As `tasks.warehouse.connect` takes it; opened for reading only.
         out: The HTML file; its folder is made where absent, an older report is replaced.
+        wait_s: Seconds to wait for a warehouse that is held or away.
 
     Returns:
         `out`.
@@ -104,7 +105,7 @@ def write_report(warehouse_url: str, out: Path) -> Path:
         RuleError: The URL or the file is none that works; the message says why.
         TransientError: The warehouse is held by somebody else or cannot be reached.
     """
-    with connect(warehouse_url, read_only=True) as warehouse:
+    with connect(warehouse_url, read_only=True, wait_s=wait_s) as warehouse, warehouse.snapshot():
         data = load_report_data(warehouse)
     page = render_report(data, generated_at=dt.datetime.now(dt.UTC))
     return write_page(page, out)

@@ -43,7 +43,9 @@ class Settings(BaseSettings):
     logs: str | None = Field(
         default=None, description="Root of the query log: a path or a URI (s3://, gs://, abfs://, file://)."
     )
-    warehouse: str = Field(default="duckdb:///stef.duckdb", description="URL of the warehouse.")
+    warehouse: str = Field(
+        default="duckdb:///stef.duckdb", description="URL of the warehouse: duckdb:///file.duckdb or postgresql://…."
+    )
     rules: Path | None = Field(
         default=None, description="Folder of rules files, or one file; the built-in default rules if unset."
     )
@@ -74,7 +76,7 @@ class Settings(BaseSettings):
     coverage_min: float = Field(default=0.95, ge=0, le=1, description="Share of an agent's rows that must be scored, 0-1.")
     batch_size: int = Field(default=200, ge=1, le=10_000, description="Rows of one task.")
     warehouse_wait_s: float = Field(
-        default=60.0, ge=0, description="Seconds to wait while another process holds the warehouse."
+        default=60.0, ge=0, description="Seconds to wait while another process holds the warehouse, or its server is away."
     )
 
     @classmethod
@@ -92,7 +94,14 @@ class Settings(BaseSettings):
     @property
     def warehouse_shown(self) -> str:
         """The warehouse URL without its password."""
-        return re.sub(r"(?<=://)([^:/@]*):[^/]*@", r"\1:***@", self.warehouse)
+        return shown_url(self.warehouse)
+
+
+def shown_url(url: str) -> str:
+    """A URL without its password, which stands before the host or among the options; masks too much rather than too little."""
+    # a colon before a port begins no password; a password may hold an @, and by mistake a slash or a question mark
+    url = re.sub(r"(?<=://)([^:/@?]*):(?!\d*(?:[/?,]|$))(?:[^?]*|.*)@", r"\1:***@", url)
+    return re.sub(r"([?&](?:ssl)?password=)[^&]*", r"\1***", url, flags=re.IGNORECASE)
 
 
 class _FallbackSource(PydanticBaseSettingsSource):

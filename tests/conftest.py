@@ -8,6 +8,8 @@ from collections.abc import Iterator
 
 import pytest
 
+from tests.postgres_server import PostgresServer
+
 # read by prefect and great_expectations on import, so set before any test module is
 os.environ["PREFECT_HOME"] = tempfile.mkdtemp(prefix="stef-prefect-")
 os.environ["PREFECT_SERVER_EPHEMERAL_STARTUP_TIMEOUT_SECONDS"] = "180"
@@ -29,3 +31,11 @@ def prefect_server() -> Iterator[None]:
     # the heartbeat's thread adds a second to every flow run
     with prefect_test_harness(server_startup_timeout=180), temporary_settings({PREFECT_FLOWS_HEARTBEAT_FREQUENCY: None}):
         yield
+
+
+@pytest.fixture(scope="session")
+def postgres_server() -> Iterator[PostgresServer]:
+    """A PostgreSQL server that lives as long as the session."""
+    server = PostgresServer(durable=False)
+    yield server
+    server.close()

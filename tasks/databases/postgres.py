@@ -7,7 +7,6 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from typing import Any
-from urllib.parse import urlsplit
 
 import psycopg
 from psycopg import sql as composed
@@ -16,7 +15,8 @@ from psycopg.types.datetime import DateLoader, TimestampLoader, TimestamptzLoade
 from stef_core.errors import RuleError, TransientError
 from stef_core.experiments.compare_results import ResultSet
 from stef_core.experiments.execution import QueryFailure
-from tasks.databases.base import ReadOnlyDatabase, one_line
+from tasks.databases.base import ReadOnlyDatabase
+from tasks.postgres_url import name_of, options_of, said
 
 _CONNECT_S = 10
 _READER = "pg_read_all_data"
@@ -100,24 +100,24 @@ class PostgresDatabase(ReadOnlyDatabase):
 
     def __init__(self, rest: str, *, timeout_s: float, max_rows: int) -> None:
         super().__init__(timeout_s=timeout_s, max_rows=max_rows)
-        self._url = f"postgresql://{rest}"
-        self._name = _without_secrets(self._url)
+        self._options = options_of(f"postgresql://{rest}", "database")
+        self._name = name_of(self._options)
         self._connection = self._connect()
 
     def _connect(self) -> psycopg.Connection[tuple[Any, ...]]:
         try:
             # autocommit until the session is set up: each run opens a transaction of its own
             connection = psycopg.connect(
-                self._url, autocommit=True, connect_timeout=_CONNECT_S, application_name="stef", client_encoding="utf8"
+                **{"connect_timeout": str(_CONNECT_S), **self._options, "client_encoding": "utf8"},  # type: ignore[arg-type]
+                fallback_application_name="stef",
+                autocommit=True,
             )
             connection.execute("SET SESSION CHARACTERISTICS AS TRANSACTION READ ONLY")
             connection.execute("SET TimeZone = 'UTC'; SET DateStyle = 'ISO'; SET cursor_tuple_fraction = 1")
             connection.autocommit = False
             connection.read_only = True
-        except psycopg.ProgrammingError as error:
-            raise RuleError(f"database {self._name}: the URL does not work: {_said(error)}") from error
         except psycopg.Error as error:
-            raise TransientError(f"database {self._name}: cannot be reached: {_said(error)}") from error
+            raise TransientError(f"database {self._name}: cannot be reached: {said(error)}") from error
         for kind, loader in (("date", _AnyDate), ("timestamp", _AnyTimestamp), ("timestamptz", _AnyTimestamptz)):
             connection.adapters.register_loader(kind, loader)
         return connection
@@ -167,7 +167,7 @@ class PostgresDatabase(ReadOnlyDatabase):
             self._connection.cancel_safe(timeout=_CONNECT_S)
 
     def _failure(self, error: BaseException) -> QueryFailure:
-        text = _said(error)
+        text = said(error)
         state = (error.sqlstate or "") if isinstance(error, psycopg.Error) else ""
         if state == "57014":
             return self._timeout()
@@ -220,18 +220,3 @@ class PostgresDatabase(ReadOnlyDatabase):
 def _quoted(name: str) -> str:
     plain = name.isascii() and name.replace("_", "a").isalnum() and name == name.lower() and not name[0].isdigit()
     return name if plain else '"' + name.replace('"', '""') + '"'
-
-
-def _said(error: BaseException) -> str:
-    """The server's own sentence; of a failed login libpq's, which names the host and the user and no password."""
-    diagnosis = error.diag.message_primary if isinstance(error, psycopg.Error) else None
-    return one_line(diagnosis or str(error)) or type(error).__name__
-
-
-def _without_secrets(url: str) -> str:
-    """Host and database only; a URL may hold a password in several places."""
-    try:
-        parts = urlsplit(url)
-        return f"postgresql://{parts.hostname or ''}{parts.path}"
-    except ValueError:
-        return "postgresql://…"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
 from datetime import date
 from types import TracebackType
 from typing import Any, Protocol, Self
@@ -110,6 +111,25 @@ class Warehouse(Protocol):
         """Days that are published, oldest first."""
         ...
 
+    def snapshot(self) -> AbstractContextManager[None]:
+        """A context in which all that is read is of one moment, however many publishes end meanwhile; for reading only."""
+        ...
+
+    def claim(self, day: date, *, wait_s: float = 2.0) -> AbstractContextManager[None]:
+        """A context in which no other process may claim the day; it ends with its holder, however that ends.
+
+        It keeps nobody from reading or publishing: it is for whoever is about to score a day. It outlives `close`, so that the
+        warehouse need not stay open meanwhile.
+
+        Args:
+            day: UTC day.
+            wait_s: Seconds to wait for the holder; a killed one lets go within a moment.
+
+        Raises:
+            BusyError: Another process holds the day; the message names it.
+        """
+        ...
+
     def close(self) -> None:
         """Let go of the warehouse; closing twice is fine."""
         ...
@@ -142,19 +162,27 @@ def connect(url: str, *, read_only: bool = False, wait_s: float = 60.0) -> Wareh
     """Open the warehouse that a URL names; use it as a context manager, and keep it no longer than the work needs.
 
     Args:
-        url: ``duckdb:///relative.duckdb`` or ``duckdb:////absolute/path.duckdb``.
+        url: ``duckdb:///relative.duckdb``, ``duckdb:////absolute/path.duckdb`` or ``postgresql://user@host:5432/database``.
         read_only: Open for reading: nothing is created, migrated or changed.
-        wait_s: Seconds to wait for another process that holds the warehouse.
+        wait_s: Seconds to wait for another process that holds the warehouse, and for a server that is not there yet.
 
     Raises:
         RuleError: The URL is none that works, or what it names cannot be used as a warehouse; the message says why.
         BusyError: Another process still held it after `wait_s`.
+        TransientError: The server could still not be reached after `wait_s`.
     """
     scheme, separator, rest = url.partition("://")
-    if not separator or scheme != "duckdb":
-        # the rest of a URL may hold a password: never repeat it
-        what = f"a warehouse URL that begins with '{scheme}://'" if separator else f"'{url}'"
-        raise RuleError(f"warehouse: {what} does not work; write duckdb:///path/warehouse.duckdb")
-    from tasks.warehouse.duckdb import DuckdbWarehouse, path_of  # slow import: pay when a warehouse is opened
+    # slow imports: pay when a warehouse is opened
+    if separator and scheme == "duckdb":
+        from tasks.warehouse.duckdb import DuckdbWarehouse, path_of
 
-    return DuckdbWarehouse(path_of(rest), read_only=read_only, wait_s=wait_s)
+        return DuckdbWarehouse(path_of(rest), read_only=read_only, wait_s=wait_s)
+    if separator and scheme in ("postgresql", "postgres"):
+        from tasks.warehouse.postgres import PostgresWarehouse
+
+        return PostgresWarehouse(url, read_only=read_only, wait_s=wait_s)
+    # the rest of a URL may hold a password: never repeat it
+    what = f"a warehouse URL that begins with '{scheme}://'" if separator else f"'{url}'"
+    raise RuleError(
+        f"warehouse: {what} does not work; write duckdb:///path/warehouse.duckdb or postgresql://user@host:5432/database"
+    )

@@ -6,6 +6,7 @@ import os
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
+from datetime import date
 from pathlib import Path
 
 import duckdb
@@ -192,8 +193,30 @@ class DuckdbWarehouse(SqlWarehouse):
             raise InputError(f"{self.name}: {_reason(error)}") from error
         except (duckdb.IOException, duckdb.OutOfMemoryException) as error:
             raise TransientError(f"{self.name}: could not be read or written: {_reason(error)}") from error
-        except duckdb.Error as error:
+        except (duckdb.Error, pl.exceptions.PolarsError) as error:
             raise RuleError(f"{self.name}: {_reason(error)}") from error
+
+    # --- one writer a day -------------------------------------------------------------------------------------------
+
+    @contextmanager
+    def claim(self, day: date, *, wait_s: float = 2.0) -> Iterator[None]:
+        """Be the only one to work on a day (see `Warehouse.claim`), by a lock on a file beside the warehouse's."""
+        if self._read_only:
+            raise RuleError(f"{self.name}: opened for reading only")
+        file = Path(f"{self._path}.{day}.lock")
+        lock = FileLock(file, fallback_to_soft=False, thread_local=False)
+        try:
+            lock.acquire(timeout=wait_s)
+        except Timeout:
+            raise self.day_is_held(day) from None
+        except (OSError, NotImplementedError) as error:
+            raise RuleError(f"{self.name}: {day} cannot be claimed: {_reason(error)}") from error
+        try:
+            yield
+        finally:
+            # while it is still held: whoever waits for a file that is gone opens the new one
+            file.unlink(missing_ok=True)
+            lock.release()
 
     # --- the copy for BI --------------------------------------------------------------------------------------------
 

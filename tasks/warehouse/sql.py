@@ -5,9 +5,10 @@ from __future__ import annotations
 import hashlib
 import re
 import threading
+import tomllib
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from datetime import date, datetime
 from importlib.resources import files
 from types import TracebackType
@@ -54,7 +55,7 @@ _STAGED_DAYS = "SELECT dt FROM staging.manifest WHERE run_id = $1 AND table_name
 
 _LEDGER = """
 CREATE TABLE IF NOT EXISTS schema_migrations (
-    version INTEGER NOT NULL, -- 0: the views, whose checksum says when to make them anew
+    version INTEGER NOT NULL, -- 0: the views and comments, whose checksum says when to make them anew
     name TEXT NOT NULL,
     checksum TEXT NOT NULL,
     applied_at TIMESTAMPTZ NOT NULL
@@ -69,6 +70,11 @@ def migrations() -> list[tuple[int, str, str]]:
     return [(int(name[:4]), name, (folder / f"{name}.sql").read_text(encoding="utf-8")) for name in names]
 
 
+def comments() -> dict[str, dict[str, str]]:
+    """What every table, view and column holds, from ``comments.toml``; the key ``table`` is the table or view itself."""
+    return tomllib.loads((files("tasks.warehouse") / "comments.toml").read_text(encoding="utf-8"))
+
+
 class SqlWarehouse(ABC):
     """A `Warehouse` in portable SQL; an adapter adds how to run it.
 
@@ -79,6 +85,7 @@ class SqlWarehouse(ABC):
     def __init__(self, name: str) -> None:
         self.name = name  # how messages call this warehouse
         self._turn = threading.RLock()
+        self._stands_still = False  # within `snapshot`
 
     # --- what an adapter adds ---------------------------------------------------------------------------------------
 
@@ -99,8 +106,31 @@ class SqlWarehouse(ABC):
         """Add a frame's rows to a table, column by name."""
 
     @abstractmethod
+    def _errors(self) -> AbstractContextManager[None]:
+        """The driver's errors as ours."""
+
+    @abstractmethod
     def close(self) -> None:
         """Let go of the warehouse; closing twice is fine."""
+
+    @abstractmethod
+    def claim(self, day: date, *, wait_s: float = 2.0) -> AbstractContextManager[None]:
+        """Be the only one to work on a day (see `Warehouse.claim`)."""
+
+    def _hold(self, what: str) -> None:  # noqa: B027 - a database with one writing process needs nothing here
+        """Keep other writers of this out until the transaction ends."""
+
+    def _prepare(self) -> None:  # noqa: B027 - most databases need nothing here
+        """Make what the migrations take for granted."""
+
+    def _script(self, sql: str) -> None:
+        """Run a script that makes tables, in this database's spelling."""
+        self._execute(sql)
+
+    def _made_anew(self) -> str:
+        """What is made anew whenever it changes: the views, and the comments of all tables."""
+        views = (files("tasks.warehouse") / "views.sql").read_text(encoding="utf-8")
+        return views + _comments_sql()
 
     def _published(self) -> None:  # noqa: B027 - most databases need nothing here
         """What the adapter does after each publish."""
@@ -110,23 +140,42 @@ class SqlWarehouse(ABC):
     def migrate(self) -> list[str]:
         """Bring the schema up to this version's (see `Warehouse.migrate`)."""
         applied: list[str] = []
-        with self._turn, self._transaction():
-            self._execute(_LEDGER)
+        with self._turn:
+            if self._is_current():
+                return applied
+            with self._transaction():
+                self._hold("schema")
+                self._prepare()
+                self._script(_LEDGER)
+                recorded = dict(self._ledger())  # anew: another process may have been at it meanwhile
+                self._refuse_newer(max(recorded, default=0))
+                for version, name, sql in migrations():
+                    if version not in recorded:
+                        self._script(sql)
+                        self._record(version, name, _checksum(sql))
+                        applied.append(name)
+                made_anew = self._made_anew()
+                if applied or recorded.get(0) != _checksum(made_anew) or not set(VIEWS) <= set(self._columns()):
+                    self._execute(made_anew)
+                    self._execute("DELETE FROM schema_migrations WHERE version = 0")
+                    self._record(0, "views", _checksum(made_anew))
+                    applied.append("views")
+                self._refuse_other_tables()
+        return applied
+
+    def _is_current(self) -> bool:
+        """Whether there is nothing to migrate. Asked by reading alone, so that a writer need not own the tables."""
+        with self._transaction(read_only=True):
+            columns = self._columns()
+            if not {"schema_migrations", *VIEWS} <= set(columns):
+                return False
             recorded = dict(self._ledger())
             self._refuse_newer(max(recorded, default=0))
-            for version, name, sql in migrations():
-                if version not in recorded:
-                    self._execute(sql)
-                    self._record(version, name, _checksum(sql))
-                    applied.append(name)
-            views = (files("tasks.warehouse") / "views.sql").read_text(encoding="utf-8")
-            if applied or recorded.get(0) != _checksum(views) or not set(VIEWS) <= set(self._columns()):
-                self._execute(views)
-                self._execute("DELETE FROM schema_migrations WHERE version = 0")
-                self._record(0, "views", _checksum(views))
-                applied.append("views")
+            wanted = {version for version, _, _ in migrations()}
+            if not wanted <= set(recorded) or recorded.get(0) != _checksum(self._made_anew()):
+                return False
             self._refuse_other_tables()
-        return applied
+        return True
 
     def check(self) -> None:
         """Whether this version can read the schema as it stands.
@@ -184,6 +233,7 @@ class SqlWarehouse(ABC):
         """Put a day's rows of these tables into staging (see `Warehouse.stage`)."""
         frames = {table: _checked(table, frame, run_id, day) for table, frame in tables.items()}
         with self._turn, self._transaction():
+            self._hold(f"day {day}")
             for table, frame in frames.items():
                 self._execute(f"DELETE FROM staging.{table} WHERE dt = $1", (day,))  # noqa: S608
                 self._execute("DELETE FROM staging.manifest WHERE dt = $1 AND table_name = $2 AND NOT published", (day, table))
@@ -194,7 +244,7 @@ class SqlWarehouse(ABC):
         """Rows of one table that a run has staged and not published, in the order of their grain."""
         _stageable(table)
         sql = f"SELECT {', '.join(TABLES[table])} FROM staging.{table} WHERE dt IN ({_STAGED_DAYS}) {_order_by(table)}"  # noqa: S608
-        with self._turn, self._transaction(read_only=True):
+        with self._reading():
             return self._fetch(sql, (run_id, table)).cast(TABLES[table])
 
     def publish(self, run_id: str, day: date, tables: Sequence[str], run: dict[str, Any] | None = None) -> None:
@@ -206,6 +256,7 @@ class SqlWarehouse(ABC):
             raise InputError(f"scoring_runs: run_id is {row['run_id'].item()!r}, but {run_id!r} is being published")
         with self._turn:
             with self._transaction():
+                self._hold(f"day {day}")
                 for table in dict.fromkeys(tables):
                     if self._must_publish(table, run_id, day):
                         self._replace(table, run_id, day)
@@ -247,7 +298,10 @@ class SqlWarehouse(ABC):
 
     def discard(self, run_id: str) -> None:
         """Throw away what a run has staged and not published."""
+        days = "SELECT DISTINCT dt FROM staging.manifest WHERE run_id = $1 AND NOT published ORDER BY dt"
         with self._turn, self._transaction():
+            for day in self._fetch(days, (run_id,))["dt"]:
+                self._hold(f"day {day}")
             for table in STAGED:
                 self._execute(f"DELETE FROM staging.{table} WHERE dt IN ({_STAGED_DAYS})", (run_id, table))  # noqa: S608
             self._execute("DELETE FROM staging.manifest WHERE run_id = $1 AND NOT published", (run_id,))
@@ -274,6 +328,7 @@ class SqlWarehouse(ABC):
             raise InputError("experiment_results: column query_id is missing in a row")
         with self._turn:
             with self._transaction():
+                self._hold(f"experiment {name}")
                 for table, rows in (("experiment_runs", frame), ("experiment_results", results)):
                     self._execute(f"DELETE FROM {table} WHERE name = $1", (name,))  # noqa: S608
                     self._append(table, rows)
@@ -289,6 +344,21 @@ class SqlWarehouse(ABC):
 
     # --- read -------------------------------------------------------------------------------------------------------
 
+    @contextmanager
+    def snapshot(self) -> Iterator[None]:
+        """Let all that is read within stand still (see `Warehouse.snapshot`)."""
+        with self._turn, self._transaction(read_only=True):
+            self._stands_still = True
+            try:
+                yield
+            finally:
+                self._stands_still = False
+
+    @contextmanager
+    def _reading(self) -> Iterator[None]:
+        with self._turn, self._errors() if self._stands_still else self._transaction(read_only=True):
+            yield
+
     def read(
         self,
         table_or_view: str,
@@ -303,7 +373,7 @@ class SqlWarehouse(ABC):
             raise RuleError(f"no table or view {table_or_view!r}; there are {', '.join(ORDER)}")
         bounds = [("dt = ", day), ("dt >= ", since), ("dt <= ", until)]
         asked = [(condition, value) for condition, value in bounds if value is not None]
-        with self._turn, self._transaction(read_only=True):
+        with self._reading():
             known = self._columns()[table_or_view]
             names = list(known if columns is None else columns)
             for name in names:
@@ -322,7 +392,7 @@ class SqlWarehouse(ABC):
 
     def query(self, sql: str, params: Sequence[object] = ()) -> pl.DataFrame:
         """Rows of one statement that reads (see `Warehouse.query`)."""
-        with self._turn, self._transaction(read_only=True):
+        with self._reading():
             return self._fetch(sql, params)
 
     def days(self, table: str = "query_scores") -> list[date]:
@@ -330,8 +400,12 @@ class SqlWarehouse(ABC):
         dated = [name for name, schema in TABLES.items() if "dt" in schema]
         if table not in dated:
             raise RuleError(f"no table {table!r}; there are {', '.join(dated)}")
-        with self._turn, self._transaction(read_only=True):
+        with self._reading():
             return self._fetch(f"SELECT DISTINCT dt FROM {table} WHERE dt IS NOT NULL ORDER BY dt")["dt"].to_list()  # noqa: S608
+
+    def day_is_held(self, day: date) -> BusyError:
+        """What to tell whoever may not have a day."""
+        return BusyError(f"{self.name}: another process works on {day}; let it finish and try again")
 
     # --- context manager --------------------------------------------------------------------------------------------
 
@@ -376,6 +450,16 @@ class SqlWarehouse(ABC):
 
 def _checksum(sql: str) -> str:
     return hashlib.sha256(sql.encode()).hexdigest()
+
+
+def _comments_sql() -> str:
+    lines = []
+    for table, columns in comments().items():
+        kind = "VIEW" if table in VIEWS else "TABLE"
+        for column, text in columns.items():
+            what = f"{kind} {table}" if column == "table" else f"COLUMN {table}.{column}"
+            lines.append(f"COMMENT ON {what} IS '{text.replace(chr(39), 2 * chr(39))}';\n")
+    return "".join(lines)
 
 
 def _order_by(table_or_view: str) -> str:

@@ -53,7 +53,6 @@ SELECT
     phi_sum_7d_before / nullif(scored_7d_before, 0) AS mean_phi_7d_before,
     phi_sum_7d / nullif(scored_7d, 0) - phi_sum_7d_before / nullif(scored_7d_before, 0) AS change_7d
 FROM weekly;
-COMMENT ON VIEW v_agent_trend IS 'One row an agent and UTC day, versions and applications together: the mean score, its mean over the last 7 calendar days weighted by scored rows, and the change on the 7 days before (null when nothing was scored in them).';
 
 CREATE VIEW v_agent_compare AS
 WITH versions AS (
@@ -88,7 +87,6 @@ SELECT
     mean_p_right - lag(mean_p_right) OVER by_age AS mean_p_right_change
 FROM versions
 WINDOW by_age AS (PARTITION BY agent_id ORDER BY first_day, last_day, agent_version);
-COMMENT ON VIEW v_agent_compare IS 'One row an agent version over all its days: coverage, mean, median and P90 of the score, and the difference to the version that appeared before it.';
 
 CREATE VIEW v_worst_queries AS
 WITH ordered AS (
@@ -145,7 +143,6 @@ SELECT
 FROM query_scores AS s
 LEFT JOIN told ON told.dt = s.dt AND told.query_id = s.query_id
 WHERE s.status = 'scored';
-COMMENT ON VIEW v_worst_queries IS 'Scored queries, the lowest score first and among equals the least probable, each with its three weightiest findings.';
 
 CREATE VIEW v_finding_pareto AS
 WITH marked AS (
@@ -199,4 +196,3 @@ WINDOW falling AS (
     ORDER BY c.occurrences DESC, c.code, c.severity, c.stage, c.dimension
     ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW
 );
-COMMENT ON VIEW v_finding_pareto IS 'Findings of scored queries, the most frequent first, for each agent and for all together (agent_id *): occurrences, queries that carry one, their share of scored queries, and the running share of all occurrences.';

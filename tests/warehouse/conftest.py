@@ -3,23 +3,54 @@
 from __future__ import annotations
 
 import datetime as dt
+import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import duckdb
 import polars as pl
+import psycopg
 import pytest
 
 from stef_core.frames import TABLES, frame_of
 from tasks.warehouse import Warehouse, connect
+from tests.postgres_server import PostgresServer
 
 DAY = dt.date(2026, 3, 2)
 Rows = Callable[..., pl.DataFrame]
 
 
-@pytest.fixture(params=["duckdb"])
-def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
-    return {"duckdb": f"duckdb:///{tmp_path / 'warehouse.duckdb'}"}[request.param]
+@pytest.fixture(params=["duckdb", "postgres"])
+def url(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
+    if request.param == "duckdb":
+        yield f"duckdb:///{tmp_path / 'warehouse.duckdb'}"
+        return
+    server: PostgresServer = request.getfixturevalue("postgres_server")
+    name = f"warehouse_{uuid.uuid4().hex}"
+    yield server(name)
+    server.drop(name)
+
+
+@pytest.fixture
+def published_url(url: str) -> str:
+    """Where readers read while somebody writes: the same database of a server, the copy of a file."""
+    return url.replace("/warehouse.duckdb", "/warehouse.bi.duckdb")
+
+
+@pytest.fixture
+def foreign(url: str) -> Callable[[str], None]:
+    """What another program does to the published schema: ``foreign("DROP VIEW …")``."""
+
+    def run(sql: str) -> None:
+        if url.startswith("duckdb"):
+            with duckdb.connect(url.removeprefix("duckdb:///")) as connection:
+                connection.execute(sql)
+            return
+        with psycopg.connect(url, options="-c search_path=stef") as connection:
+            connection.execute(sql.encode())
+
+    return run
 
 
 @pytest.fixture

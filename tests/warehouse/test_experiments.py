@@ -1,19 +1,16 @@
-"""Runs of experiments in the warehouse: recorded whole, replaced by name, readable from the copy for BI."""
+"""Runs of experiments in the warehouse: recorded whole, and replaced by name."""
 
 from __future__ import annotations
 
 import datetime as dt
-from pathlib import Path
 from typing import Any
 
-import duckdb
 import polars as pl
 import pytest
 
 from stef_core.errors import InputError, RuleError
 from stef_core.frames import EXPERIMENT_RESULTS, frame_of
-from tasks.warehouse import Warehouse, connect
-from tasks.warehouse.duckdb import bi_copy_of
+from tasks.warehouse import Warehouse
 
 NOON = dt.datetime(2026, 3, 2, 12, tzinfo=dt.UTC)
 
@@ -34,13 +31,6 @@ def test_a_run_takes_the_place_of_the_earlier_one_of_its_name_and_of_no_other(wa
 
     assert warehouse.read("experiment_runs").select("name", "rows", "accuracy").rows() == [("v1", 1, 0.5), ("v2", 1, None)]
     assert warehouse.read("experiment_results").select("name", "query_id").rows() == [("v1", "c"), ("v2", "a")]
-
-
-def test_the_copy_for_bi_holds_the_run(url: str, warehouse: Warehouse) -> None:
-    warehouse.record_experiment({"name": "v1"}, results("v1", "a"))
-
-    with duckdb.connect(bi_copy_of(Path(url.removeprefix("duckdb:///"))), read_only=True) as copy:
-        assert copy.execute("SELECT name, query_id FROM experiment_results").fetchall() == [("v1", "a")]
 
 
 @pytest.mark.parametrize(
@@ -77,22 +67,3 @@ def test_runs_have_no_days_and_are_not_staged(warehouse: Warehouse) -> None:
         warehouse.days("experiment_runs")
     with pytest.raises(RuleError, match="cannot be staged"):
         warehouse.staged("experiment_results", "v1")
-
-
-def test_a_warehouse_of_the_first_version_is_brought_up_to_date_with_its_rows(url: str, tmp_path: Path) -> None:
-    with connect(url) as new:
-        new.record_run({"run_id": "run-1"})
-    path = url.removeprefix("duckdb:///")
-    with duckdb.connect(path) as old:
-        old.execute(
-            "DROP TABLE experiment_runs; DROP TABLE experiment_results; DROP TABLE staging.llm_answers; "
-            "DELETE FROM schema_migrations WHERE version > 1"
-        )
-    with pytest.raises(RuleError, match="written by an older version"):
-        connect(url, read_only=True)
-
-    with connect(url) as opened:
-        opened.record_experiment({"name": "v1"}, results("v1", "a"))
-
-        assert opened.read("scoring_runs")["run_id"].to_list() == ["run-1"]
-        assert opened.read("experiment_results")["query_id"].to_list() == ["a"]

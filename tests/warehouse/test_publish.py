@@ -320,6 +320,7 @@ def test_a_query_takes_parameters(week: Warehouse) -> None:
         "COPY query_scores TO 'out.csv'",
         "SELECT nothing FROM nowhere",
         "SELEC 1",
+        "SELECT 1 AS a, 2 AS a",
         "",
     ],
 )

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from importlib.resources import files
 
 import polars as pl
 import pytest
 
+from stef_core.errors import RuleError
 from stef_core.frames import TABLES
-from tasks.warehouse import Warehouse
+from tasks.warehouse import Warehouse, connect
 from tasks.warehouse.sql import STAGED, migrations
 
 SQL_TYPES: dict[type[pl.DataType], tuple[str, ...]] = {
@@ -21,7 +23,7 @@ SQL_TYPES: dict[type[pl.DataType], tuple[str, ...]] = {
 }
 COLUMNS = (
     "SELECT column_name, data_type FROM information_schema.columns "
-    "WHERE table_schema = $1 AND table_name = $2 ORDER BY ordinal_position"
+    "WHERE table_schema LIKE $1 AND table_name = $2 ORDER BY ordinal_position"
 )
 
 
@@ -38,7 +40,7 @@ def test_migrations_are_numbered_without_gaps() -> None:
 def test_migrated_tables_are_those_of_the_frames(warehouse: Warehouse, schema: str, table: str) -> None:
     published = warehouse.query("SELECT current_schema() AS name")["name"].item()
 
-    columns = warehouse.query(COLUMNS, (published if schema == "published" else schema, table)).rows()
+    columns = warehouse.query(COLUMNS, (published if schema == "published" else "%staging", table)).rows()
 
     assert [name for name, _ in columns] == list(TABLES[table])
     for name, sql_type in columns:
@@ -55,3 +57,34 @@ def test_a_fresh_warehouse_records_its_migrations_and_a_second_look_changes_noth
 
     assert recorded == [name for _, name, _ in migrations()]
     assert warehouse.migrate() == []
+
+
+# --- in other hands -------------------------------------------------------------------------------------------------
+
+
+def test_views_that_somebody_dropped_come_back(url: str, foreign: Callable[[str], None]) -> None:
+    connect(url).close()
+    foreign("DROP VIEW v_worst_queries")
+    with pytest.raises(RuleError, match="score a day into it to bring it up to date"):
+        connect(url, read_only=True)
+
+    with connect(url) as warehouse:
+        assert warehouse.read("v_worst_queries").is_empty()
+
+
+@pytest.mark.parametrize("read_only", [False, True])
+def test_a_table_that_lost_a_column_is_refused(url: str, foreign: Callable[[str], None], read_only: bool) -> None:
+    connect(url).close()
+    foreign("ALTER TABLE agent_alerts DROP COLUMN p_value")
+
+    with pytest.raises(RuleError, match="columns p_value of table agent_alerts"):
+        connect(url, read_only=read_only, wait_s=1)
+
+
+def test_a_closed_warehouse_says_so(url: str) -> None:
+    with connect(url) as warehouse:
+        warehouse.close()
+
+    for call in (warehouse.days, warehouse.migrate):
+        with pytest.raises(RuleError, match="is closed"):
+            call()

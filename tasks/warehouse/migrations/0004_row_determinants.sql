@@ -14,4 +14,3 @@ CREATE TABLE rules_history (
     document TEXT NOT NULL,
     recorded_at TIMESTAMPTZ NOT NULL
 );
-COMMENT ON TABLE rules_history IS 'One row a version of an application''s rules that a run has used, with the whole document.';
