@@ -51,7 +51,7 @@ def fill(file: Path, count: int = 2000) -> None:
     """Answers of 1,000 bytes, ``k0`` the longest unused."""
     with SqliteAnswerCache(file, clock=lambda: NOW) as cache, cache.transaction() as connection:
         connection.executemany(
-            "INSERT INTO answers VALUES (?, ?, NULL, 'm', 'verdict', 'text', 1, 1, 1, ?)",
+            "INSERT INTO answers VALUES (?, ?, NULL, 'm', 'verdict', 'text', 1, 1, 1, ?, NULL)",
             [(f"k{n}", "x" * 1000, NOW - DAY * (count - n)) for n in range(count)],
         )
 

@@ -13,10 +13,10 @@ IN_DATABASE = {
         "SELECT table_name, column_name, comment FROM duckdb_columns() WHERE NOT internal AND schema_name = 'main' "
         "UNION ALL SELECT table_name, 'table', comment FROM duckdb_tables() WHERE schema_name = 'main' "
         "UNION ALL SELECT view_name, 'table', comment FROM duckdb_views() WHERE NOT internal AND schema_name = 'main' "
-        "UNION ALL SELECT 'staging.manifest', column_name, comment FROM duckdb_columns() "
-        "WHERE schema_name = 'staging' AND table_name = 'manifest' "
-        "UNION ALL SELECT 'staging.manifest', 'table', comment FROM duckdb_tables() "
-        "WHERE schema_name = 'staging' AND table_name = 'manifest'"
+        "UNION ALL SELECT 'staging.' || table_name, column_name, comment FROM duckdb_columns() "
+        "WHERE schema_name = 'staging' AND table_name IN ('manifest', 'llm_answers') "
+        "UNION ALL SELECT 'staging.' || table_name, 'table', comment FROM duckdb_tables() "
+        "WHERE schema_name = 'staging' AND table_name IN ('manifest', 'llm_answers')"
     ),
     "postgresql": (
         "SELECT CASE WHEN n.nspname = 'stef' THEN c.relname::text ELSE 'staging.' || c.relname END, "
@@ -24,7 +24,8 @@ IN_DATABASE = {
         "FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace "
         "JOIN LATERAL (SELECT attname, attnum FROM pg_attribute WHERE attrelid = c.oid AND attnum > 0 "
         "UNION ALL SELECT NULL, NULL) a ON TRUE "
-        "WHERE c.relkind IN ('r', 'v') AND (n.nspname = 'stef' OR n.nspname = 'stef_staging' AND c.relname = 'manifest')"
+        "WHERE c.relkind IN ('r', 'v') "
+        "AND (n.nspname = 'stef' OR n.nspname = 'stef_staging' AND c.relname IN ('manifest', 'llm_answers'))"
     ),
 }
 
@@ -42,7 +43,7 @@ def test_every_table_view_and_column_has_a_sentence_in_the_database(url: str, wa
 
     written = {(table, column): text for table, columns in comments().items() for column, text in columns.items()}
     assert found == written
-    assert {table for table, _ in found} == {*ORDER, "schema_migrations", "staging.manifest"}
+    assert {table for table, _ in found} == {*ORDER, "schema_migrations", "staging.manifest", "staging.llm_answers"}
 
 
 @pytest.mark.parametrize("table", TABLES)

@@ -16,7 +16,7 @@ import psycopg
 import pytest
 
 from stef_core.errors import BusyError, RuleError, TransientError
-from stef_core.frames import TABLES, frame_of
+from stef_core.frames import RECORDED, TABLES, frame_of
 from tasks.warehouse import connect
 from tasks.warehouse.postgres import PostgresWarehouse
 from tests.postgres_server import PostgresServer
@@ -296,7 +296,7 @@ def test_a_time_limit_of_the_server_is_an_error_to_try_again(url: str, name: str
 
 STOP_INSIDE = """
     import datetime as dt, sys, time
-    from stef_core.frames import TABLES, frame_of
+    from stef_core.frames import RECORDED, TABLES, frame_of
     from tasks.warehouse import connect
     row = {"dt": dt.date(2026, 3, 2), "query_id": "b", "agent_id": "ann", "status": "scored", "run_id": "run-2"}
     with connect(sys.argv[1]) as warehouse:
@@ -576,7 +576,7 @@ def test_frames_of_every_table_go_in_and_come_out(url: str) -> None:
     }
     with connect(url) as warehouse:
         for table, schema in TABLES.items():
-            if table in ("scoring_runs", "experiment_runs", "experiment_results"):
+            if table in RECORDED:
                 continue
             full = {name: values[type(kind)] for name, kind in schema.items()}
             frame = frame_of([full | ({"run_id": "run-1"} if "run_id" in schema else {})], schema)
