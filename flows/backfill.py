@@ -6,6 +6,7 @@ import datetime as dt
 import json
 import logging
 from collections.abc import Mapping
+from contextlib import nullcontext
 from typing import Any
 
 from prefect import flow
@@ -28,7 +29,7 @@ from tasks.gates import gate_input, gate_output, refuse
 from tasks.models import check_settings, run_model
 from tasks.passing import as_is
 from tasks.progress import DayEnded, DayMoved, DayPlanned, DayStarted, tell
-from tasks.publish import end_run, input_facts, prepare, publish_day, read_window, stage_day, start_run
+from tasks.publish import day_claim, end_run, input_facts, prepare, publish_day, read_window, stage_day, start_run
 from tasks.query_log import Partition, read_day
 from tasks.score import Scored, aggregate_day, score_day, unknown_applications
 from tasks.secrets import with_secret
@@ -85,7 +86,8 @@ def backfill(
         for number, day in enumerate(days):
             try:
                 earlier = any(result["run"] for result in done)
-                done.append(backfill_one_day(day, settings, applications, dry_run=dry_run, earlier_moved=earlier))
+                with nullcontext() if dry_run else day_claim(settings, day):
+                    done.append(backfill_one_day(day, settings, applications, dry_run=dry_run, earlier_moved=earlier))
                 tell(DayMoved(day=day, result=done[-1]))
             except StefError as error:
                 failed[day] = error

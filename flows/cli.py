@@ -162,6 +162,9 @@ def score(
     judge: JudgeOption = None,
     model: ModelOption = None,
     coverage_min: Annotated[float | None, typer.Option(help="Share of an agent's rows that must be scored, 0-1.")] = None,
+    missing: Annotated[
+        bool, typer.Option("--missing", help="Only days that are missing, failed, or whose files have changed.")
+    ] = False,
     as_json: JsonOption = False,
     quiet: QuietOption = False,
 ) -> None:
@@ -179,7 +182,8 @@ def score(
     }
     settings = load_settings(flags)  # wrong settings are told before Prefect starts
     days = (to - date).days + 1 if date and to else 1
-    runs, error = _score({"date": date, "to": to} | flags, days=max(days, 1), show=not (quiet or as_json))
+    given = {"date": date, "to": to, "missing": missing} | flags
+    runs, error = _score(given, days=max(days, 1), show=not (quiet or as_json))
     _show_scores(runs, settings.warehouse, error, as_json=as_json)
     raise typer.Exit(tell_error(error) if error else DONE)
 
@@ -344,10 +348,18 @@ def _score(flags: dict[str, Any], *, days: int, show: bool) -> tuple[list[dict[s
     return runs, None
 
 
+def _found_days(days: list[tuple[dt.date, str]]) -> str:
+    """Which days a run for missing ones found, in one line."""
+    if not days:
+        return "no day is missing, failed or changed"
+    shown = ", ".join(f"{day} ({why})" for day, why in days[:NAMED])
+    return f"{len(days)} days to score: {shown}{f' and {len(days) - NAMED} more' if len(days) > NAMED else ''}"
+
+
 @contextmanager
 def watch(days: int, show: bool) -> Iterator[Callable[[Event], None]]:
     """Draws a bar on a terminal, and a line a day elsewhere; both on stderr."""
-    from tasks.progress import DayEnded, DayStarted, RowsDone
+    from tasks.progress import DayEnded, DaysFound, DayStarted, RowsDone
 
     if not show:
         yield lambda _: None
@@ -356,7 +368,9 @@ def watch(days: int, show: bool) -> Iterator[Callable[[Event], None]]:
     if not console.is_terminal:
 
         def line(event: Event) -> None:
-            if isinstance(event, DayEnded):
+            if isinstance(event, DaysFound):
+                console.print(_found_days(event.days), highlight=False)
+            elif isinstance(event, DayEnded):
                 run = event.run
                 console.print(
                     f"{event.day}: {run['rows_scored']} of {run['rows_in']} rows scored, {run['outcome']}", highlight=False
@@ -372,7 +386,10 @@ def watch(days: int, show: bool) -> Iterator[Callable[[Event], None]]:
         today = bar.add_task("rows", total=None, visible=False)
 
         def advance(event: Event) -> None:
-            if isinstance(event, DayStarted):
+            if isinstance(event, DaysFound):
+                bar.console.print(_found_days(event.days), highlight=False)
+                bar.update(whole, total=len(event.days))
+            elif isinstance(event, DayStarted):
                 bar.update(whole, description=f"scoring {event.day}")
                 bar.reset(today, total=event.rows, visible=True)
             elif isinstance(event, DayEnded):

@@ -18,13 +18,15 @@ from stef_core.errors import GateError, InputError, RuleError, StefError, Transi
 from stef_core.frames import compact_json, records_of
 from stef_core.rules import Rules
 from tasks.artifacts import show_day, show_progress, start_progress
+from tasks.catch_up import find_days
 from tasks.extract import Extracted, extract_batch, learn_day
 from tasks.gates import gate_input, gate_output, refuse
 from tasks.judge import Judged, judge_batch
 from tasks.models import check_settings, run_model
 from tasks.passing import as_is
-from tasks.progress import DayEnded, DayStarted, RowsDone, tell
+from tasks.progress import DayEnded, DaysFound, DayStarted, RowsDone, tell
 from tasks.publish import (
+    day_claim,
     end_run,
     input_facts,
     prepare,
@@ -60,6 +62,7 @@ def daily_scoring(
     judge: str | None = None,
     model: str | None = None,
     coverage_min: float | None = None,
+    missing: bool = False,
     kind: str = "score",
 ) -> list[dict[str, Any]]:
     """Score one or several days of the query log and publish those that pass their gates.
@@ -73,6 +76,8 @@ def daily_scoring(
         judge: ``symbolic`` or ``openai``.
         model: Model id at the endpoint.
         coverage_min: Share of an agent's rows that must be scored, 0-1.
+        missing: Score only days that are missing, failed, or whose files have changed; without `date` those of the last
+            `catch_up_days` of the settings, up to `to` or yesterday.
         kind: What the run is recorded as: ``score`` or ``demo``.
 
     Returns:
@@ -84,18 +89,25 @@ def daily_scoring(
     """
     flags = {"logs": logs, "warehouse": warehouse, "rules": rules, "judge": judge, "model": model, "coverage_min": coverage_min}
     settings = with_secret(load_settings(flags))
-    days = days_between(date or dt.datetime.now(dt.UTC).date() - dt.timedelta(days=1), to)
+    days = asked_days(date, to, settings, missing=missing)
     logs_of(settings)
     check_settings(settings)
     applications = application_rules(settings)
     prepare(settings, applications)
+    if missing:
+        found = find_days(as_is(settings), days[0], days[-1])
+        tell(DaysFound(days=found))
+        days = [day for day, _ in found]
+    if not days:
+        return []
     progress = start_progress(f"{days[0]} to {days[-1]}")
     failed: dict[dt.date, StefError] = {}
     runs = []
     with run_model(settings):
         for number, day in enumerate(days):
             try:
-                runs.append(score_one_day(day, settings, applications, kind, progress, (number, len(days))))
+                with day_claim(settings, day):
+                    runs.append(score_one_day(day, settings, applications, kind, progress, (number, len(days))))
             except StefError as error:
                 failed[day] = error
             show_progress(progress, (number + 1) / len(days))
@@ -217,6 +229,19 @@ def judge_rows(
         tell(RowsDone(day=day, rows=done[-1].judged.height))
         show(len(done) / len(futures))
     return done
+
+
+def asked_days(date: dt.date | None, to: dt.date | None, settings: Settings, *, missing: bool) -> list[dt.date]:
+    """The days that a run is about: from `date` to `to`, yesterday where neither is given.
+
+    Raises:
+        RuleError: `to` lies before `date`.
+    """
+    yesterday = dt.datetime.now(dt.UTC).date() - dt.timedelta(days=1)
+    if missing and date is None:
+        last = to or yesterday
+        return days_between(last - dt.timedelta(days=settings.catch_up_days - 1), last)
+    return days_between(date or yesterday, to)
 
 
 def days_between(first: dt.date, last: dt.date | None) -> list[dt.date]:

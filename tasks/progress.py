@@ -52,7 +52,14 @@ class DayMoved:
     result: dict[str, Any]
 
 
-Event: TypeAlias = DayStarted | RowsDone | DayEnded | DayPlanned | DayMoved
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DaysFound:
+    """Which days have to be scored, and why each: missing, failed or changed."""
+
+    days: list[tuple[dt.date, str]]
+
+
+Event: TypeAlias = DayStarted | RowsDone | DayEnded | DayPlanned | DayMoved | DaysFound
 _listener: ContextVar[Callable[[Event], None] | None] = ContextVar("listener", default=None)
 
 

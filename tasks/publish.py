@@ -5,7 +5,8 @@ from __future__ import annotations
 import datetime as dt
 import logging
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import polars as pl
@@ -42,6 +43,19 @@ def open_warehouse(settings: Settings, *, read_only: bool = False) -> warehouse.
         BusyError: Another process held it all the time that the settings allow.
     """
     return warehouse.connect(settings.warehouse, read_only=read_only, wait_s=settings.warehouse_wait_s)
+
+
+@contextmanager
+def day_claim(settings: Settings, day: dt.date) -> Iterator[None]:
+    """Hold a day, so that no other run scores it meanwhile; the hold ends with its process.
+
+    Raises:
+        BusyError: Another run holds it.
+    """
+    with open_warehouse(settings) as store:
+        claim = store.claim(day)
+    with claim:
+        yield
 
 
 def prepare(settings: Settings, rules: Mapping[str, Rules]) -> None:

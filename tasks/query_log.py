@@ -69,7 +69,7 @@ def read_partition(logs: str, day: dt.date, *, filesystem: pafs.FileSystem | Non
     nulls: list[str] = []
     for path in _list_files(files, root, logs, day):
         data = _read_bytes(files, path)
-        prints.append({"path": path, "size": len(data), "sha256": hashlib.sha256(data).hexdigest()})
+        prints.append(_fingerprint(path, data))
         frame = _read_file(data, path, notes)
         frames.append(frame)
         nulls += [
@@ -90,6 +90,46 @@ def read_partition(logs: str, day: dt.date, *, filesystem: pafs.FileSystem | Non
         nulls=tuple(nulls),
         notes=tuple(notes),
     )
+
+
+def list_days(logs: str) -> list[dt.date]:
+    """Days that have a folder in the log, oldest first; folders of other names are left aside.
+
+    Raises:
+        InputError: The root cannot be read.
+        TransientError: The file system could not be reached.
+    """
+    files, root = _open_root(logs)
+    try:
+        names = _days(files, root)
+    except OSError as error:
+        raise _unreached(logs, error) from error
+    days = []
+    for name in names:
+        try:
+            days.append(dt.date.fromisoformat(name))
+        except ValueError:
+            continue
+    return days
+
+
+def fingerprint_day(logs: str, day: dt.date) -> list[dict[str, Any]]:
+    """What tells a partition's files from others: ``{"path", "size", "sha256"}``; none where there are no files.
+
+    Raises:
+        InputError: A file cannot be read.
+        TransientError: The file system could not be reached.
+    """
+    files, root = _open_root(logs)
+    try:
+        paths = _list_files(files, root, logs, day)
+    except InputError:
+        return []
+    return [_fingerprint(path, _read_bytes(files, path)) for path in paths]
+
+
+def _fingerprint(path: str, data: bytes) -> dict[str, Any]:
+    return {"path": path, "size": len(data), "sha256": hashlib.sha256(data).hexdigest()}
 
 
 @task(name="read-partition", retries=2, retry_delay_seconds=[2, 8], retry_condition_fn=is_transient, cache_policy=NO_CACHE)

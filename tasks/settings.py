@@ -74,6 +74,7 @@ class Settings(BaseSettings):
     requests_per_minute: int | None = Field(default=None, ge=1, description="Limit of the endpoint.")
     tokens_per_minute: int | None = Field(default=None, ge=1, description="Limit of the endpoint.")
     coverage_min: float = Field(default=0.95, ge=0, le=1, description="Share of an agent's rows that must be scored, 0-1.")
+    catch_up_days: int = Field(default=14, ge=1, le=3660, description="How many days back a run looks for missing ones.")
     batch_size: int = Field(default=200, ge=1, le=10_000, description="Rows of one task.")
     warehouse_wait_s: float = Field(
         default=60.0, ge=0, description="Seconds to wait while another process holds the warehouse, or its server is away."
