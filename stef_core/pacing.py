@@ -127,7 +127,9 @@ class Circuit:
         return True
 
     def failed(self) -> None:
-        """A request used up its attempts and nobody was there."""
+        """A request used up its attempts and nobody was there; while open, only the one that was let through tells anything."""
+        if self._until is not None and not self._probing:
+            return
         self._probing = False
         self._until = self._clock() + self._cool_s
         self._cool_s = min(COOL_MAX_S, 2 * self._cool_s)

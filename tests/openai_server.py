@@ -69,6 +69,7 @@ class OpenAIServer:
         self.script = script
         self.bodies: list[dict[str, Any]] = []
         self.keys: list[str] = []
+        self.paths: list[str] = []
         self.in_flight = self.most_in_flight = 0
         self._seen: Counter[str] = Counter()
         self._lock = threading.Lock()
@@ -136,7 +137,8 @@ def _handler(server: OpenAIServer) -> type[BaseHTTPRequestHandler]:
 
         def do_POST(self) -> None:
             raw = self.rfile.read(int(self.headers["content-length"]))
-            known = self.path.endswith("/chat/completions")
+            server.paths.append(self.path)
+            known = self.path.partition("?")[0].endswith("/chat/completions")
             reply = server.respond(raw, self.headers.get("authorization", "")) if known else error(404, "no such path")
             if reply.hang or reply.drop:
                 self.close_connection = True

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from pydantic import BaseModel, ConfigDict
 
+from stef_core.budget import Budget, Limits, Price
 from stef_core.errors import TransientError
 from stef_core.llm import ChatAnswer, ChatFailure, ChatRequest, Message, StoredAnswer, data_message, json_text, strict_schema
 from stef_core.openai_model import RETRY_AFTER_MAX_S, OpenAIChatModel
@@ -585,6 +586,183 @@ def test_an_answer_in_hand_outlives_a_cache_that_cannot_be_written(
 
     assert all(isinstance(o, ChatAnswer) for o in outcomes)
     assert [r.getMessage() for r in caplog.records if "cached" in r.getMessage()] == ["answers are not cached: disk full"]
+
+
+# --- pace, budget and circuit ---
+
+
+def test_a_budget_of_calls_ends_the_rest_in_order(openai_server: OpenAIServer, sleeps: Sleeps) -> None:
+    openai_server.script = lambda _, before: BLUE if before else error(500)
+
+    with open_chat(openai_server, sleeps, budget=Budget(Limits(calls=10)), concurrency=2) as chat:
+        outcomes = chat.complete_many([ask(str(n)) for n in range(20)])
+
+    assert openai_server.requests == 10  # a retry is a call as well
+    assert [type(o) for o in outcomes[:5]] == [ChatAnswer] * 5
+    spent = [failure(o) for o in outcomes[5:]]
+    assert {f.reason for f in spent} == {"budget_exhausted"}
+    assert "10 calls (STEF_MAX_CALLS)" in spent[0].message
+    assert all(f.connected for f in spent)  # an endpoint that was not asked is not away
+
+
+def test_what_a_budget_did_not_reach_is_not_kept_as_an_answer(openai_server: OpenAIServer, sleeps: Sleeps) -> None:
+    openai_server.script = lambda *_: BLUE
+    cache = MemoryCache()
+    with open_chat(openai_server, sleeps, cache=cache, budget=Budget(Limits(calls=1))) as chat:
+        chat.complete_many([ask("a"), ask("b")])
+
+    with open_chat(openai_server, sleeps, cache=cache) as chat:
+        assert [type(o) for o in chat.complete_many([ask("a"), ask("b")])] == [ChatAnswer] * 2
+    assert openai_server.requests == 2
+
+
+def test_tokens_and_money_of_an_answer_are_booked(openai_server: OpenAIServer, sleeps: Sleeps) -> None:
+    openai_server.script = lambda *_: BLUE
+    budget = Budget(Limits(tokens=10_000), {"m": Price(input=1.0, output=10.0)})
+
+    with open_chat(openai_server, sleeps, budget=budget) as chat:
+        outcomes = chat.complete_many([ask("a"), ask("b")])
+        usage = chat.usage
+
+    assert (budget.calls, budget.tokens) == (2, 220)
+    assert budget.cost == usage.cost == pytest.approx(2 * (100 * 1.0 + 10 * 10.0) / 1e6)
+    assert success(outcomes[0]).cost == pytest.approx(usage.cost / 2)
+
+
+def test_requests_a_minute_are_spread_over_it(openai_server: OpenAIServer, sleeps: Sleeps) -> None:
+    openai_server.script = lambda *_: BLUE
+
+    with open_chat(openai_server, sleeps, requests_per_minute=61, clock=lambda: 0.0) as chat:
+        chat.complete_many([ask(str(n)) for n in range(4)])
+
+    assert sorted(sleeps.taken) == [pytest.approx(n, abs=0.1) for n in (1, 2, 3)]
+
+
+def test_tokens_a_minute_count_prompts_and_answers(openai_server: OpenAIServer, sleeps: Sleeps) -> None:
+    openai_server.script = lambda *_: BLUE
+
+    with open_chat(openai_server, sleeps, tokens_per_minute=600, clock=lambda: 0.0, concurrency=1) as chat:
+        chat.complete_many([ask(str(n)) for n in range(3)])
+
+    waited = sorted(sleeps.taken)
+    assert waited[-1] == pytest.approx(2 * 110 * 60 / 590, rel=0.5)  # two answers of 110 tokens before the third
+    assert waited[-1] > waited[0]
+
+
+def test_429s_lower_the_requests_in_flight(openai_server: OpenAIServer, sleeps: Sleeps) -> None:
+    def busy(body: dict[str, Any], before: int) -> Reply:
+        time.sleep(0.01)
+        return BLUE if before else error(429)
+
+    openai_server.script = busy
+    now = [0.0]
+
+    def clock() -> float:
+        now[0] += 1.0  # each look is a round later
+        return now[0]
+
+    with open_chat(openai_server, sleeps, concurrency=16, clock=clock) as chat:
+        chat.complete_many([ask(str(n)) for n in range(48)])
+        openai_server.most_in_flight = 0
+        openai_server.script = lambda *_: (time.sleep(0.02), BLUE)[1]
+        chat.complete_many([ask(f"then {n}") for n in range(6)])
+
+    assert openai_server.most_in_flight < 6
+
+
+def test_an_open_circuit_fails_the_next_call_at_once_and_closes_when_somebody_is_back(
+    openai_server: OpenAIServer, sleeps: Sleeps
+) -> None:
+    openai_server.script = lambda *_: DROP
+    now = [0.0]
+    with open_chat(openai_server, sleeps, clock=lambda: now[0], concurrency=2) as chat:
+        chat.complete_many([ask("a"), ask("b")])
+        assert chat.is_down
+        asked = openai_server.requests
+
+        while_open = chat.complete_many([ask(str(n)) for n in range(10)])
+        assert openai_server.requests == asked
+        assert {failure(o).reason for o in while_open} == {"judge_unavailable"}
+
+        now[0] += COOL_S
+        one_try = chat.complete_many([ask("c"), ask("d")])
+        assert openai_server.requests == asked + 1
+        assert {failure(o).connected for o in one_try} == {False}
+
+        openai_server.script = lambda *_: BLUE
+        now[0] += 2 * COOL_S
+        back = chat.complete_many([ask("e")])
+        assert success(back[0]).text == '{"colour": "blue"}'
+        assert not chat.is_down
+
+
+def test_an_endpoint_that_goes_away_in_the_middle_is_told_where_answers_are_kept(
+    openai_server: OpenAIServer, sleeps: Sleeps
+) -> None:
+    openai_server.script = lambda body, _: BLUE if body["messages"][1]["content"] < "5" else DROP
+    cache = MemoryCache()
+
+    with open_chat(openai_server, sleeps, cache=cache, concurrency=1) as chat, pytest.raises(TransientError):
+        chat.complete_many([ask(str(n)) for n in range(10)], raise_if_down=True)
+
+    assert len(cache.kept) == 5
+
+
+def test_a_session_counts_its_own(openai_server: OpenAIServer, chat: OpenAIChatModel) -> None:
+    openai_server.script = lambda *_: BLUE
+    first, second = chat.session(), chat.session()
+
+    first.complete_many([ask("a"), ask("b")])
+    second.complete_many([ask("c")])
+
+    assert (first.usage.requests, second.usage.requests, chat.usage.requests) == (2, 1, 3)
+    assert (first.name, first.model) == ("openai", "m")
+
+
+# --- probabilities ---
+
+
+def tokens(*pieces: tuple[str, float]) -> Reply:
+    """An answer whose tokens have log-probabilities."""
+    data = json.loads(completion({"content": "".join(token for token, _ in pieces)}).body)
+    data["choices"][0]["logprobs"] = {"content": [{"token": t, "logprob": p, "top_logprobs": []} for t, p in pieces]}
+    return Reply(body=json.dumps(data))
+
+
+def test_the_probability_of_a_value_is_that_of_its_tokens(openai_server: OpenAIServer, sleeps: Sleeps) -> None:
+    openai_server.script = lambda *_: tokens(('{"colour', -1.0), ('": "', 0.0), ("bl", -0.1), ("ue", -0.2), ('"}', -3.0))
+    cache = MemoryCache()
+
+    with open_chat(openai_server, sleeps, cache=cache) as chat:
+        first = success(chat.complete_many([ask(measured="colour")])[0])
+        again = success(chat.complete_many([ask(measured="colour")])[0])
+
+    assert openai_server.bodies[0]["logprobs"] is True
+    assert first.probability == again.probability == pytest.approx(0.7408, abs=1e-4)
+    assert openai_server.requests == 1
+
+
+def test_an_endpoint_without_probabilities_is_asked_without(openai_server: OpenAIServer, chat: OpenAIChatModel) -> None:
+    openai_server.script = lambda body, _: (
+        error(400, "logprobs is not supported", param="logprobs") if "logprobs" in body else BLUE
+    )
+
+    outcomes = chat.complete_many([ask("a", measured="colour"), ask("b", measured="colour")])
+
+    assert [success(o).probability for o in outcomes] == [None, None]
+    assert openai_server.requests == 3
+
+
+# --- addresses ---
+
+
+def test_the_query_of_an_address_goes_with_each_request(openai_server: OpenAIServer, sleeps: Sleeps) -> None:
+    openai_server.script = lambda *_: BLUE
+
+    with open_chat(openai_server, sleeps, base_url=f"{openai_server.base_url}?api-version=2026-01-01") as chat:
+        success(chat.complete_many([ask()])[0])
+
+    assert openai_server.paths == ["/v1/chat/completions?api-version=2026-01-01"]
 
 
 # --- life ---

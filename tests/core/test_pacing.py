@@ -118,6 +118,9 @@ def test_a_circuit_waits_longer_each_time_up_to_a_limit_and_closes_at_the_first_
     circuit = Circuit(clock)
     for _ in range(20):
         circuit.failed()
+        clock.now += COOL_MAX_S
+        assert circuit.admits()
+    circuit.failed()
     clock.now += COOL_MAX_S - 0.01
     assert not circuit.admits()
     clock.now += 0.01
