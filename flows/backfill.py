@@ -171,7 +171,7 @@ def publish_merged(
     staged |= stage_day(as_is(settings), run["run_id"], day, as_is(figures))
     gates = gates + gate_output(as_is(partition.frame), as_is(staged), day, settings.coverage_min)
     run["gates"] = compact_json([gate.to_json() for gate in gates])
-    refuse(gates, merged.notes[1:])
+    refuse(gates, merged.notes[1:], away=merged.away)
     run = end_run(run, "published")
     publish_day(as_is(settings), as_is(run), day, (*merged.tables, *figures))
     show_day(day, run, staged["agent_daily"], staged["agent_alerts"])

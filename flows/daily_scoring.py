@@ -160,7 +160,7 @@ def score_one_day(
         staged |= stage_day(as_is(settings), run["run_id"], day, as_is(figures))
         gates += gate_output(as_is(partition.frame), as_is(staged), day, settings.coverage_min)
         run["gates"] = compact_json([gate.to_json() for gate in gates])
-        refuse(gates, scored.notes)
+        refuse(gates, scored.notes, away=scored.away)
 
         run = end_run(run, "published")
         publish_day(as_is(settings), as_is(run), day)

@@ -138,6 +138,7 @@ class Merged:
     moved: pl.DataFrame  # one row an agent
     facts: dict[str, Any]
     notes: tuple[str, ...]
+    away: bool  # an endpoint went away before all rows were judged
 
 
 def merge(
@@ -175,6 +176,7 @@ def merge(
         moved=moved_by_agent(changes, published["query_scores"], scores),
         facts=facts | {"rows_scored": scored_rows, "rows_unscored": scores.height - scored_rows},
         notes=(told, *(scored.notes if scored else ())),
+        away=bool(scored and scored.away),
     )
 
 

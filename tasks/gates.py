@@ -15,7 +15,7 @@ import polars as pl
 from prefect import task
 from prefect.cache_policies import NO_CACHE
 
-from stef_core.errors import GateError
+from stef_core.errors import GateError, TransientError
 from tasks import expectations
 
 if TYPE_CHECKING:
@@ -143,19 +143,21 @@ def agent_coverage(agent_daily: pl.DataFrame) -> pl.DataFrame:
     return everything.with_columns((pl.col("scored") / pl.col("rows")).alias("coverage")).sort("agent_id")
 
 
-def refuse(results: Iterable[GateResult], causes: Sequence[str] = ()) -> None:
+def refuse(results: Iterable[GateResult], causes: Sequence[str] = (), *, away: bool = False) -> None:
     """Stop when a gate did not pass.
 
     Args:
         results: Of the gates.
-        causes: Sentences that name the file behind a failure, where it is known.
+        causes: Sentences that name what is behind a failure, where it is known.
+        away: Rows are unscored because an endpoint went away; the same run may pass later.
 
     Raises:
         GateError: Names each critical failure.
+        TransientError: Likewise, where an endpoint was `away`.
     """
     messages = [f.message for r in results if not r.passed for f in r.failures if f.severity == "critical"]
     if messages:
-        raise GateError("; ".join([*messages, *causes]))
+        raise (TransientError if away else GateError)("; ".join([*messages, *causes]))
 
 
 @task(name="gate", task_run_name="gate-input-{partition.day}", cache_policy=NO_CACHE)

@@ -20,6 +20,7 @@ from stef_core.rules import Rules
 from tasks.judge import Judged
 from tasks.query_log import Partition
 
+BUDGET = frozenset({"budget_exhausted"})
 DEFAULT_RULES_USED = "applications without rules of their own, scored by the default rules"
 
 
@@ -31,6 +32,7 @@ class Scored:
     findings: pl.DataFrame
     facts: dict[str, Any]
     notes: tuple[str, ...] = ()  # sentences: what kept rows from being scored, and how to go on
+    away: bool = False  # an endpoint went away before all rows were judged
 
 
 def score(partition: Partition, batches: Sequence[Judged], run_id: str, scored_at: dt.datetime) -> Scored:
@@ -77,7 +79,8 @@ def score(partition: Partition, batches: Sequence[Judged], run_id: str, scored_a
             "tokens_out": sum(u.tokens_out for u in usage),
             "cost": sum(u.cost for u in usage),
         },
-        notes=_unasked(judged, findings),
+        notes=(*_unasked(judged, findings, BUDGET), *_unasked(judged, findings, UNANSWERED)),
+        away=judged["reason"].is_in(list(UNANSWERED)).any(),
     )
 
 
@@ -124,13 +127,14 @@ def aggregate_day(
     return {"agent_daily": agent_daily(scores, findings), "agent_alerts": alerts_of(scores, findings, before, day, run_id)}
 
 
-def _unasked(judged: pl.DataFrame, findings: pl.DataFrame) -> tuple[str, ...]:
-    """How many rows the budget did not reach, and what to do."""
-    rows = judged.filter(pl.col("reason") == "budget_exhausted").select("query_id")
+def _unasked(judged: pl.DataFrame, findings: pl.DataFrame, reasons: frozenset[str]) -> tuple[str, ...]:
+    """How many rows have no verdict for one of these reasons, and what to do."""
+    rows = judged.filter(pl.col("reason").is_in(list(reasons))).select("query_id")
     if not rows.height:
         return ()
     said = findings.filter(pl.col("code") == "judge_unavailable").join(rows, on="query_id", how="semi")["message"]
-    return (f"{rows.height:,} of {judged.height:,} rows were not judged: {said[0]}",)
+    kept = "" if reasons is BUDGET else "; run the day again when the endpoint is back: answers so far are kept"
+    return (f"{rows.height:,} of {judged.height:,} rows were not judged: {said[0]}{kept}",)
 
 
 def _with(before: pl.DataFrame, today: pl.DataFrame) -> pl.DataFrame:

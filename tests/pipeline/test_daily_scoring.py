@@ -19,7 +19,7 @@ from flows import cli
 from stef_core.frames import AGENT_DAILY, QUERY_SCORES
 from tasks.warehouse import connect
 from tests.logs import DAY, NOON, table, write
-from tests.openai_server import REFUSAL, Reply, answer, serving
+from tests.openai_server import DROP, REFUSAL, Reply, answer, serving
 
 pytestmark = pytest.mark.usefixtures("prefect_server")
 NEXT = DAY + dt.timedelta(days=1)
@@ -376,6 +376,57 @@ def test_a_model_judges_a_day_and_a_second_run_pays_for_nothing(house: House, mo
     assert scores.filter(pl.col("generated_sql").is_not_null()).select("verdict", "judge").unique().rows() == [
         ("correct", "openai")
     ]
+
+
+@pytest.fixture
+def quick_retries(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tasks and calls that do not wait before they try again."""
+    from tasks.extract import extract_batch
+    from tasks.judge import judge_batch
+
+    for task in (extract_batch, judge_batch):
+        monkeypatch.setattr(task, "retry_delay_seconds", [0.0, 0.0, 0.0])
+    monkeypatch.setattr("stef_core.openai_model.BACKOFF_S", 0.001)
+
+
+@pytest.mark.usefixtures("quick_retries")
+def test_an_endpoint_that_goes_away_in_the_middle_of_a_day_is_told_and_the_next_run_goes_on(
+    house: House, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write(house.logs, day_of(user_question=[f"How many orders are in lane {i}?" for i in range(ROWS)]))
+    for name, value in {"BATCH_SIZE": "10", "TIMEOUT_S": "0.5", "CONCURRENCY": "4"}.items():
+        monkeypatch.setenv(f"STEF_{name}", value)
+    with serving(lambda body, seen: model_answer(body, seen) if len(server.bodies) <= 60 else DROP) as server:
+        monkeypatch.setenv("STEF_BASE_URL", server.base_url)
+        message = house.refused("--judge", "openai", "--model", "m", code=3)
+        server.script = model_answer
+        asked = len(server.bodies)
+
+        code, _, _ = house.score("--judge", "openai", "--model", "m")
+
+        assert (code, len(server.bodies) - asked) == (0, 2 * ROWS - 60)
+    assert "rows were not judged" in message
+    assert "run the day again when the endpoint is back" in message
+    assert house.read("query_scores").filter(pl.col("status") == "scored").height == ROWS
+
+
+def test_a_budget_that_is_used_up_ends_a_day_in_order_and_the_next_run_goes_on(
+    house: House, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write(house.logs, day_of(user_question=[f"How many orders are in lane {i}?" for i in range(ROWS)]))
+    with serving(model_answer) as server:
+        monkeypatch.setenv("STEF_BASE_URL", server.base_url)
+        monkeypatch.setenv("STEF_MAX_CALLS", "30")
+        message = house.refused("--judge", "openai", "--model", "m", code=1)
+        asked = server.requests
+        monkeypatch.setenv("STEF_MAX_CALLS", "50")
+        code, _, _ = house.score("--judge", "openai", "--model", "m")
+
+        assert (asked, code, server.requests) == (30, 0, 2 * ROWS)
+    assert (
+        "the run's budget of 30 calls (STEF_MAX_CALLS) is used up; raise it and run again: answers so far are kept" in message
+    )
+    assert house.read("query_scores").filter(pl.col("status") == "scored").height == ROWS
 
 
 def test_model_that_refuses_leaves_rows_unscored_rather_than_wrong(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
