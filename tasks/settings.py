@@ -55,6 +55,7 @@ class Settings(BaseSettings):
     concurrency: int = Field(default=16, ge=1, le=1024, description="Calls in flight at once.")
     timeout_s: float = Field(default=60.0, gt=0, description="Seconds to wait for one answer.")
     cache: Path | None = Field(default=Path(".stef/answers.sqlite"), description="File of answers already paid for.")
+    batch: bool = Field(default=False, description="Ask through the endpoint's Batch API: cheaper, within a day.")
     fused: bool = Field(default=False, description="Ask once a row, for reading and verdict together.")
     samples: int = Field(default=1, ge=1, le=50, description="Verdicts asked for a row; the grade most agree on counts.")
     sample_temperature: float = Field(default=0.7, gt=0, le=2, description="Temperature where there are several samples.")

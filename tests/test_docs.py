@@ -141,6 +141,8 @@ def test_defaults_of_the_table_are_the_defaults() -> None:
     for name, field in Settings.model_fields.items():
         if field.default is None or name in SECRETS:
             assert told[f"{PREFIX}{name.upper()}"] == ""
+        elif isinstance(field.default, bool):
+            assert told[f"{PREFIX}{name.upper()}"] == str(field.default).lower()
         elif isinstance(field.default, int | float):
             assert float(told[f"{PREFIX}{name.upper()}"]) == field.default
         else:
