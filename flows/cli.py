@@ -165,6 +165,9 @@ def score(
     missing: Annotated[
         bool, typer.Option("--missing", help="Only days that are missing, failed, or whose files have changed.")
     ] = False,
+    batch: Annotated[
+        bool | None, typer.Option("--batch/--no-batch", help="Ask through the Batch API: cheaper, slower.")
+    ] = None,
     as_json: JsonOption = False,
     quiet: QuietOption = False,
 ) -> None:
@@ -179,8 +182,11 @@ def score(
         "judge": judge,
         "model": model,
         "coverage_min": coverage_min,
+        "batch": batch,
     }
     settings = load_settings(flags)  # wrong settings are told before Prefect starts
+    if batch and settings.judge == "symbolic":
+        raise _bad_input("--batch: the symbolic judge asks no model; use --judge openai, or leave --batch out")
     days = (to - date).days + 1 if date and to else 1
     given = {"date": date, "to": to, "missing": missing} | flags
     runs, error = _score(given, days=max(days, 1), show=not (quiet or as_json))
@@ -328,7 +334,7 @@ def _check_prefect_home() -> None:
 def _score(flags: dict[str, Any], *, days: int, show: bool) -> tuple[list[dict[str, Any]], Exception | None]:
     """Run the flow; the runs that ended and the error that the flow ended with, if any."""
     from stef_core.errors import StefError
-    from tasks.progress import DayEnded, listening
+    from tasks.progress import BatchesLeft, DayEnded, listening
 
     runs: list[dict[str, Any]] = []
     with watch(days, show) as draw:
@@ -336,6 +342,8 @@ def _score(flags: dict[str, Any], *, days: int, show: bool) -> tuple[list[dict[s
         def listen(event: Event) -> None:
             if isinstance(event, DayEnded):
                 runs.append(event.run)
+            if isinstance(event, BatchesLeft):
+                _complain(str(event))
             draw(event)
 
         from flows.daily_scoring import daily_scoring  # takes seconds: the bar stands already
@@ -359,16 +367,20 @@ def _found_days(days: list[tuple[dt.date, str]]) -> str:
 @contextmanager
 def watch(days: int, show: bool) -> Iterator[Callable[[Event], None]]:
     """Draws a bar on a terminal, and a line a day elsewhere; both on stderr."""
-    from tasks.progress import DayEnded, DaysFound, DayStarted, RowsDone
+    from tasks.progress import BatchWaits, DayEnded, DaysFound, DayStarted, RowsDone
 
     if not show:
         yield lambda _: None
         return
     console = _console(stderr=True)
     if not console.is_terminal:
+        told: set[str] = set()
 
         def line(event: Event) -> None:
-            if isinstance(event, DaysFound):
+            if isinstance(event, BatchWaits) and str(event) not in told:  # looked at each minute, it may take hours
+                told.add(str(event))
+                console.print(str(event), highlight=False, soft_wrap=True)
+            elif isinstance(event, DaysFound):
                 console.print(_found_days(event.days), highlight=False)
             elif isinstance(event, DayEnded):
                 run = event.run
@@ -394,7 +406,10 @@ def watch(days: int, show: bool) -> Iterator[Callable[[Event], None]]:
                 bar.reset(today, total=event.rows, visible=True)
             elif isinstance(event, DayEnded):
                 bar.advance(whole)
+            elif isinstance(event, BatchWaits):
+                bar.update(whole, description=str(event))
             elif isinstance(event, RowsDone):
+                bar.update(whole, description=f"scoring {event.day}")
                 bar.advance(today, event.rows)
 
         yield advance

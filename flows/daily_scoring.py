@@ -18,6 +18,7 @@ from stef_core.errors import GateError, InputError, RuleError, StefError, Transi
 from stef_core.frames import compact_json, records_of
 from stef_core.rules import Rules
 from tasks.artifacts import show_day, show_progress, start_progress
+from tasks.batching import batch_questions, batch_verdicts, check_batching, check_endpoint, with_batches
 from tasks.catch_up import find_days
 from tasks.extract import Extracted, extract_batch, learn_day
 from tasks.gates import gate_input, gate_output, refuse
@@ -63,6 +64,7 @@ def daily_scoring(
     model: str | None = None,
     coverage_min: float | None = None,
     missing: bool = False,
+    batch: bool | None = None,
     kind: str = "score",
 ) -> list[dict[str, Any]]:
     """Score one or several days of the query log and publish those that pass their gates.
@@ -78,6 +80,7 @@ def daily_scoring(
         coverage_min: Share of an agent's rows that must be scored, 0-1.
         missing: Score only days that are missing, failed, or whose files have changed; without `date` those of the last
             `catch_up_days` of the settings, up to `to` or yesterday.
+        batch: Ask the model through the endpoint's Batch API.
         kind: What the run is recorded as: ``score`` or ``demo``.
 
     Returns:
@@ -88,10 +91,11 @@ def daily_scoring(
         StefError: A day failed. The others were scored all the same; the message names each day that failed.
     """
     flags = {"logs": logs, "warehouse": warehouse, "rules": rules, "judge": judge, "model": model, "coverage_min": coverage_min}
-    settings = with_secret(load_settings(flags))
+    settings = with_secret(load_settings(flags | {"batch": batch}))
     days = asked_days(date, to, settings, missing=missing)
     logs_of(settings)
     check_settings(settings)
+    batched = check_batching(settings)
     applications = application_rules(settings)
     prepare(settings, applications)
     if missing:
@@ -104,6 +108,8 @@ def daily_scoring(
     failed: dict[dt.date, StefError] = {}
     runs = []
     with run_model(settings):
+        if batched:
+            check_endpoint(as_is(settings))
         for number, day in enumerate(days):
             try:
                 with day_claim(settings, day):
@@ -148,12 +154,17 @@ def score_one_day(
         refuse(gates, partition.nulls)
 
         window = read_window(as_is(settings), day)
+        batches = []
+        if check_batching(settings):
+            batches.append(batch_questions(as_is(records_of(partition.frame)), as_is(rules), as_is(settings), day))
         extracted = extract_rows(partition, rules, settings, lambda share: show(0.4 * share))
         known = learn_day(as_is(extracted), as_is(window["log_catalogue"]), day)
+        if check_batching(settings):
+            batches.append(batch_verdicts(as_is(extracted), as_is(known.catalogue), as_is(settings), day))
         judged = judge_rows(extracted, known.catalogue, settings, day, run["run_id"], lambda share: show(0.4 + 0.4 * share))
         scored = score_day(as_is(partition), as_is(judged), run["run_id"], run["started_at"])
-        run |= scored.facts
-        run["notes"] = compact_json([*json.loads(run["notes"]), *scored.notes])
+        run |= with_batches(scored.facts, batches)
+        run["notes"] = compact_json([*json.loads(run["notes"]), *(note for b in batches for note in b.notes), *scored.notes])
         tables = {"query_scores": scored.scores, "query_findings": scored.findings, "log_catalogue": known.rows}
         staged = stage_day(as_is(settings), run["run_id"], day, as_is(tables))
         figures = aggregate_day(as_is(staged), as_is(window), day, run["run_id"])

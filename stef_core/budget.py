@@ -6,7 +6,7 @@ So no request is sent that the budget could not bear in the worst case, and a bu
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 BYTES_A_TOKEN = 3.0  # of a prompt that is not sent yet; tokens of English text have four or more, so this errs upwards
@@ -45,11 +45,12 @@ class Limits:
 
 @dataclass(slots=True)
 class Reservation:
-    """What one request may take at most, until it is settled."""
+    """What one request, or so many lines of a batch as `calls` says, may take at most until it is settled."""
 
     tokens: int
     cost: float
     settled: bool = field(default=False)
+    calls: int = 1
 
 
 class Budget:
@@ -109,6 +110,40 @@ class Budget:
         self._held_cost -= reservation.cost
         self.tokens += tokens_in + tokens_out
         self.cost += self.price(model).of(tokens_in, tokens_out)
+        self._wake()
+
+    def hold(self, model: str, lines: Sequence[tuple[int, int]], *, sent: bool = False) -> Reservation:
+        """Set aside what lines of a batch may take, at a batch's price: of the first ones as many as the budget bears.
+
+        Never waits. `release` gives it back.
+
+        Args:
+            model: Whose price counts.
+            lines: Tokens of the prompt, estimated, and of the answer at most, of each line.
+            sent: The lines were sent before and will be paid for, whatever the budget says.
+
+        Returns:
+            `calls` of it says how many lines there is room for.
+        """
+        price, held = self.price(model), Reservation(tokens=0, cost=0.0, calls=0)
+        for tokens_in, tokens_out in lines:
+            line = Reservation(tokens=tokens_in + tokens_out, cost=price.of(tokens_in, tokens_out, batched=True))
+            if not sent and (self._used_up or self._lacking(line, self._held_tokens, self._held_cost)) is not None:
+                break
+            self.calls += 1
+            self._held_tokens += line.tokens
+            self._held_cost += line.cost
+            held.calls, held.tokens, held.cost = held.calls + 1, held.tokens + line.tokens, held.cost + line.cost
+        return held
+
+    def release(self, held: Reservation) -> None:
+        """Give back what `hold` set aside; what the batch took goes to `book`."""
+        if held.settled:
+            return
+        held.settled = True
+        self.calls -= held.calls
+        self._held_tokens -= held.tokens
+        self._held_cost -= held.cost
         self._wake()
 
     def book(self, *, calls: int, tokens: int, cost: float) -> None:

@@ -1,6 +1,7 @@
 """Asks models behind any OpenAI-compatible endpoint, exactly, at a bearable pace and within a budget.
 
-The only module that imports openai. Retries of a single call live here; retries of a batch belong to the task that sent it.
+With `stef_core.openai_batch` the only module that imports openai. Retries of a single call live here; retries of a batch belong
+to the task that sent it.
 """
 
 from __future__ import annotations
@@ -16,10 +17,10 @@ from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from email.utils import parsedate_to_datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import parse_qsl, urlsplit, urlunsplit
 
-from stef_core.budget import Budget, tokens_of
+from stef_core.budget import Budget, Reservation, tokens_of
 from stef_core.errors import StefError, TransientError
 from stef_core.llm import (
     SETTLED,
@@ -41,9 +42,11 @@ from stef_core.llm import (
 from stef_core.pacing import Circuit, Rate, Slots
 
 if TYPE_CHECKING:
-    from openai import APIStatusError, AsyncOpenAI
+    from openai import AsyncOpenAI
 
 logger = logging.getLogger(__name__)
+
+T = TypeVar("T")
 
 OPENAI_URL = "https://api.openai.com/v1"
 RETRY_AFTER_MAX_S = 60.0  # a longer wait that the endpoint asks for is cut to this
@@ -98,6 +101,18 @@ class _Fault:
     tokens_out: int = 0
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _ErrorResponse:
+    """What an endpoint says where it answers with an error status."""
+
+    status: int
+    message: str
+    code: str | None = None
+    kind: str | None = None
+    param: str | None = None
+    headers: Mapping[str, str] = field(default_factory=dict)
+
+
 @dataclass(frozen=True, slots=True)
 class _Unaccepted:
     """A 400 or 422: `way` is what to try instead, `sure` that the endpoint named the part it does not take."""
@@ -120,6 +135,15 @@ class _Call:
 
     settled: ChatFailure | None = None
     usage: Usage = field(default_factory=Usage)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Line:
+    """What a line of a batch came to; `outcome` is None where it must be asked again, singly."""
+
+    outcome: Outcome | None
+    tokens_in: int = 0
+    tokens_out: int = 0
 
 
 class OpenAIChatModel:
@@ -258,9 +282,110 @@ class OpenAIChatModel:
         if self._writer is not None:
             self._writer.shutdown()
 
+    # --- for batches ---
+
+    @property
+    def endpoint(self) -> str:
+        """Address of the API, without credentials."""
+        return self._where
+
+    @property
+    def has_cache(self) -> bool:
+        """Whether answers are kept."""
+        return self._cache is not None
+
+    def knows_way(self, model: str) -> bool:
+        """Whether an answer of a model has shown what its endpoint accepts."""
+        return any(known == model for known, _ in self._proven)
+
+    def arguments(self, request: ChatRequest) -> dict[str, Any]:
+        """The body of the HTTP request that a single call would send at present."""
+        return _arguments(request, request.messages, self._ways.get(request.model, _Way()))
+
+    def clean(self, text: str) -> str:
+        """A text of the endpoint in one short line, without the key."""
+        return self._clean(text)
+
+    def call(self, work: Callable[[AsyncOpenAI], Awaitable[T]]) -> T:
+        """One exchange with another part of the API; the errors of the openai package pass."""
+
+        async def exchange() -> T:
+            return await work(self._open_client())
+
+        return self._run(exchange())
+
+    def stored(self, requests: Mapping[str, ChatRequest]) -> set[str]:
+        """Keys of the requests whose outcome is in the cache.
+
+        Raises:
+            StefError: The cache cannot be read.
+        """
+        return set(self._cached(requests))
+
+    def keep(self, requests: Mapping[str, ChatRequest], outcomes: Mapping[str, Outcome]) -> None:
+        """Put outcomes into the cache; when this returns, a kill does not lose them.
+
+        Raises:
+            StefError: The cache cannot be written.
+        """
+        if self._cache is not None and outcomes:
+            self._cache.put_many({key: _stored(requests[key], outcome) for key, outcome in outcomes.items()})
+
+    def read_line(self, request: ChatRequest, status: int, body: Any, step: Step) -> Line:
+        """Read the response to one line of a batch as that to a single call.
+
+        Args:
+            request: What the line asked.
+            status: HTTP status of the response.
+            body: Its JSON.
+            step: How the form of the answer was asked for.
+        """
+        if not isinstance(body, dict):
+            return Line(outcome=None)
+        if status != 200:
+            said = body.get("error")
+            said = said if isinstance(said, dict) else {"message": str(said)}
+            error = _ErrorResponse(
+                status=status,
+                message=str(said.get("message")),
+                code=_word(said.get("code")),
+                kind=_word(said.get("type")),
+                param=_word(said.get("param")),
+            )
+            refused = self._refused(error, request, _Way(step=STEPS.index(step)))
+            return Line(outcome=refused if isinstance(refused, ChatFailure) and refused.reason in SETTLED else None)
+        from openai.types.chat import ChatCompletion
+
+        raw = self._read(ChatCompletion.construct(**body), request, step)
+        figures: Any = {"tokens_in": raw.tokens_in, "tokens_out": raw.tokens_out}
+        if isinstance(raw, _Raw):
+            text, problem = _fitted(raw, request)
+            return Line(outcome=None if problem else self._given(request, raw, text, calls=1, **figures), **figures)
+        settled = isinstance(raw, ChatFailure) and raw.reason in SETTLED
+        return Line(outcome=raw if settled else None, **figures)  # type: ignore[arg-type]  # settled: a ChatFailure
+
+    def hold(self, model: str, lines: Sequence[tuple[int, int]], *, sent: bool = False) -> Reservation:
+        """As `Budget.hold`."""
+
+        async def reserve() -> Reservation:
+            return self.budget.hold(model, lines, sent=sent)
+
+        return self._run(reserve())
+
+    def release(self, held: Reservation, used: Usage) -> None:
+        """Book what a batch took in the place of what was held for it."""
+
+        async def book() -> None:
+            self.budget.release(held)
+            self.budget.book(calls=used.requests, tokens=used.tokens_in + used.tokens_out, cost=used.cost)
+
+        self._run(book())
+        with self._lock:
+            self._usage += used
+
     # --- background loop ---
 
-    def _run(self, work: Coroutine[Any, Any, dict[str, Outcome]]) -> dict[str, Outcome]:
+    def _run(self, work: Coroutine[Any, Any, T]) -> T:
         with self._lock:
             if self._closed:
                 work.close()
@@ -349,19 +474,9 @@ class OpenAIChatModel:
             if isinstance(raw, ChatFailure):
                 return replace(raw, tokens_in=tokens_in, tokens_out=tokens_out, calls=raw.calls + calls, cost=cost)
             calls += 1
-            text = json_text(raw.text) if request.schema else raw.text.strip()
-            problem = answer_problem(text, request)
+            text, problem = _fitted(raw, request)
             if not problem:
-                return ChatAnswer(
-                    text=text,
-                    tokens_in=tokens_in,
-                    tokens_out=tokens_out,
-                    model=request.model,
-                    calls=calls,
-                    step=raw.step,
-                    cost=cost,
-                    probability=raw.probability,
-                )
+                return self._given(request, raw, text, tokens_in=tokens_in, tokens_out=tokens_out, calls=calls)
             repair = _REPAIR.format(problem=problem, schema=dumps(request.schema))
             messages = (*messages, Message(role="assistant", content=raw.text), Message(role="user", content=repair))
         return ChatFailure(
@@ -371,6 +486,18 @@ class OpenAIChatModel:
             tokens_out=tokens_out,
             calls=calls,
             cost=cost,
+        )
+
+    def _given(self, request: ChatRequest, raw: _Raw, text: str, *, tokens_in: int, tokens_out: int, calls: int) -> ChatAnswer:
+        return ChatAnswer(
+            text=text,
+            tokens_in=tokens_in,
+            tokens_out=tokens_out,
+            model=request.model,
+            calls=calls,
+            step=raw.step,
+            cost=self.budget.price(request.model).of(tokens_in, tokens_out),
+            probability=raw.probability,
         )
 
     async def _converse(self, request: ChatRequest, messages: Sequence[Message], call: _Call) -> _Raw | ChatFailure:
@@ -521,7 +648,15 @@ class OpenAIChatModel:
         except TimeoutError:
             return _Fault(self._late, connected=False)
         except openai.APIStatusError as error:
-            return self._refused(error, request, way)
+            said = _ErrorResponse(
+                status=error.status_code,
+                message=error.message,
+                code=_word(error.code),
+                kind=_word(error.type),
+                param=_word(error.param),
+                headers=error.response.headers,
+            )
+            return self._refused(said, request, way)
         except openai.APIConnectionError as error:
             cause = error.__cause__ or error
             # the aiohttp transport calls a refused connection a connect timeout
@@ -563,14 +698,14 @@ class OpenAIChatModel:
         probability = _probability(getattr(choice, "logprobs", None), request.measured) if request.measured else None
         return _Raw(text, tokens_in, tokens_out, step, probability)
 
-    def _refused(self, error: APIStatusError, request: ChatRequest, way: _Way) -> ChatFailure | _Fault | _Unaccepted | _Stop:
-        status = error.status_code
+    def _refused(self, error: _ErrorResponse, request: ChatRequest, way: _Way) -> ChatFailure | _Fault | _Unaccepted | _Stop:
+        status = error.status
         detail = self._clean(error.message)
-        code = f"{error.code or ''} {error.type or ''}"
+        code = f"{error.code or ''} {error.kind or ''}"
         if (status == 429 and "insufficient_quota" not in code) or status in _RETRIED - {429} or status >= 500:
             return _Fault(
                 f"{self._where} answers {status}: {detail}",
-                wait_s=_retry_after(error.response.headers),
+                wait_s=retry_after(error.headers),
                 connected=status not in _NOBODY_THERE,
                 throttled=status in _THROTTLED,
             )
@@ -593,7 +728,7 @@ class OpenAIChatModel:
         hint = {403: "the key may not use this model", 413: "question and SQL are too long"}.get(status, "check STEF_BASE_URL")
         return ChatFailure(reason="judge_rejected", message=f"{said}: {detail}; {hint}")
 
-    def _other_way(self, error: APIStatusError, detail: str, request: ChatRequest, way: _Way) -> tuple[_Way | None, bool]:
+    def _other_way(self, error: _ErrorResponse, detail: str, request: ChatRequest, way: _Way) -> tuple[_Way | None, bool]:
         def named(parameter: str) -> bool:
             return error.param == parameter or re.search(rf"['\"`]{parameter}['\"`]", detail) is not None
 
@@ -632,10 +767,13 @@ class OpenAIChatModel:
         if self._cache is None or not requests:
             return {}
         try:
-            kept = self._cache.get_many(list(requests))
+            return self._cached(requests)
         except TransientError as error:  # a damaged cache ends the run before anything is paid for
             self._warn(error)
             return {}
+
+    def _cached(self, requests: Mapping[str, ChatRequest]) -> dict[str, Outcome]:
+        kept = self._cache.get_many(list(requests)) if self._cache is not None else {}
         outcomes: dict[str, Outcome] = {}
         for key, stored in kept.items():
             figures: Any = {
@@ -656,20 +794,8 @@ class OpenAIChatModel:
     async def _keep(self, key: str, request: ChatRequest, outcome: Outcome) -> None:
         if self._cache is None or self._writer is None:
             return
-        failed = isinstance(outcome, ChatFailure)
-        stored = StoredAnswer(
-            text=outcome.message if isinstance(outcome, ChatFailure) else outcome.text,
-            reason=outcome.reason if isinstance(outcome, ChatFailure) else None,
-            model=request.model,
-            schema_name=request.schema_name,
-            step="" if failed else outcome.step,  # type: ignore[union-attr]
-            tokens_in=outcome.tokens_in,
-            tokens_out=outcome.tokens_out,
-            calls=outcome.calls,
-            probability=None if isinstance(outcome, ChatFailure) else outcome.probability,
-        )
         kept: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._unwritten.append((key, stored, kept))
+        self._unwritten.append((key, _stored(request, outcome), kept))
         if self._writing is None:
             self._writing = asyncio.create_task(self._write(self._cache, self._writer))
         await kept
@@ -747,6 +873,30 @@ def _arguments(request: ChatRequest, messages: Sequence[Message], way: _Way) -> 
     return arguments | {"messages": sent}
 
 
+def _word(value: object) -> str | None:
+    """A code as text; some endpoints write numbers."""
+    return None if value is None else str(value)
+
+
+def _fitted(raw: _Raw, request: ChatRequest) -> tuple[str, str]:
+    """An answer's text freed of what surrounds it, and what is wrong with it; empty when nothing is."""
+    text = json_text(raw.text) if request.schema else raw.text.strip()
+    return text, answer_problem(text, request)
+
+
+def _stored(request: ChatRequest, outcome: Outcome) -> StoredAnswer:
+    figures: Any = {
+        "model": request.model,
+        "schema_name": request.schema_name,
+        "tokens_in": outcome.tokens_in,
+        "tokens_out": outcome.tokens_out,
+        "calls": outcome.calls,
+    }
+    if isinstance(outcome, ChatFailure):
+        return StoredAnswer(text=outcome.message, reason=outcome.reason, **figures)
+    return StoredAnswer(text=outcome.text, step=outcome.step, probability=outcome.probability, **figures)
+
+
 def _probability(logprobs: Any, key: str) -> float | None:
     """The probability of the tokens that write the value of a key, 0-1; None where the endpoint does not tell."""
     tokens = [(str(t.token), t.logprob) for t in getattr(logprobs, "content", None) or []]
@@ -763,7 +913,7 @@ def _probability(logprobs: Any, key: str) -> float | None:
     return math.exp(min(0.0, total))
 
 
-def _retry_after(headers: Mapping[str, str]) -> float | None:
+def retry_after(headers: Mapping[str, str]) -> float | None:
     """Seconds to wait, from ``Retry-After`` (seconds, or a date against the response's own date) or its millisecond form."""
     with contextlib.suppress(KeyError, ValueError):
         return max(0.0, float(headers["retry-after-ms"]) / 1000)

@@ -201,6 +201,21 @@ def open_stages(settings: ModelSettings, *, raise_if_down: bool = False) -> Iter
         shared.give_up()
 
 
+@contextmanager
+def open_shared_chat(settings: ModelSettings) -> Iterator[OpenAIChatModel]:
+    """The run's one model, or one of its own where there is none; `judge` must be ``openai``.
+
+    Raises:
+        RuleError: A setting is missing or wrong; the message names it.
+    """
+    shared = _running.get(_identity(settings))
+    if shared is not None:
+        yield shared.chat
+        return
+    with open_chat(settings) as chat:
+        yield chat
+
+
 def stages_of(settings: ModelSettings, chat: ChatModel, *, raise_if_down: bool = False) -> tuple[QuestionReader, Judge]:
     """The reader and the judge of the settings over a chat model that is open already."""
     judge = LLMJudge(

@@ -59,7 +59,35 @@ class DaysFound:
     days: list[tuple[dt.date, str]]
 
 
-Event: TypeAlias = DayStarted | RowsDone | DayEnded | DayPlanned | DayMoved | DaysFound
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BatchWaits:
+    """A batch of a day was looked at."""
+
+    day: dt.date
+    batch_id: str
+    status: str
+    lines: int
+    done: int
+    since: dt.datetime  # when it was submitted, in UTC
+
+    def __str__(self) -> str:
+        since = f"waiting since {self.since:%Y-%m-%d %H:%M} UTC"
+        return f"{self.day}: batch {self.batch_id}: {self.done} of {self.lines} done, {self.status}, {since}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BatchesLeft:
+    """A run was interrupted while batches were under way."""
+
+    batch_ids: tuple[str, ...]
+
+    def __str__(self) -> str:
+        one = len(self.batch_ids) == 1
+        which = f"batch {', '.join(self.batch_ids)} {'goes' if one else 'go'} on at the endpoint"
+        return f"{which}; run the command again to collect {'it' if one else 'them'}"
+
+
+Event: TypeAlias = DayStarted | RowsDone | DayEnded | DayPlanned | DayMoved | DaysFound | BatchWaits | BatchesLeft
 _listener: ContextVar[Callable[[Event], None] | None] = ContextVar("listener", default=None)
 
 

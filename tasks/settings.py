@@ -61,6 +61,7 @@ class Settings(BaseSettings):
         default="auto", description="Journal of that file; delete where hosts share it."
     )
     cache_shared: bool = Field(default=False, description="Share answers with other machines through the warehouse.")
+    batch: bool = Field(default=False, description="Ask through the endpoint's Batch API: cheaper, within a day.")
     fused: bool = Field(default=False, description="Ask once a row, for reading and verdict together.")
     samples: int = Field(default=1, ge=1, le=50, description="Verdicts asked for a row; the grade most agree on counts.")
     sample_temperature: float = Field(default=0.7, gt=0, le=2, description="Temperature where there are several samples.")

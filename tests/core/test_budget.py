@@ -76,3 +76,42 @@ def test_a_batched_answer_costs_its_share() -> None:
 @pytest.mark.parametrize("text", ["", "How many boats moored in Turku in May?", "日本語の質問", "\ud800"])
 def test_an_estimate_is_rather_too_high(text: str) -> None:
     assert tokens_of(text) > len(text) / 4
+
+
+def test_a_batch_holds_as_many_lines_as_the_budget_bears_at_its_price() -> None:
+    budget = Budget(Limits(cost=1.0), {"m": Price(input=1000.0, output=1000.0, batch=0.5)})
+
+    held = budget.hold("m", [(100, 400)] * 10)  # a line costs 0.25, half of what a call would
+
+    assert (held.calls, budget.calls) == (4, 4)
+    assert budget.hold("m", [(100, 400)]).calls == 0
+    budget.release(held)
+    budget.release(held)
+    budget.book(calls=4, tokens=800, cost=0.2)
+    assert (budget.calls, budget.tokens, budget.cost) == (4, 800, 0.2)
+    assert budget.hold("m", [(100, 400)] * 10).calls == 3
+
+
+def test_lines_that_were_sent_are_held_whatever_the_budget_says() -> None:
+    budget = Budget(Limits(calls=2))
+
+    held = budget.hold("m", [(1, 1)] * 5, sent=True)
+
+    assert held.calls == 5
+    assert budget.hold("m", [(1, 1)]).calls == 0
+    budget.release(held)
+    assert budget.hold("m", [(1, 1)] * 5).calls == 2
+
+
+def test_a_call_waits_for_what_a_batch_holds() -> None:
+    async def spend() -> bool:
+        budget = Budget(Limits(tokens=100))
+        held = budget.hold("m", [(40, 50)])
+        waiting = asyncio.create_task(budget.reserve("m", 10, 10))
+        await asyncio.sleep(0)
+        waits = not waiting.done()
+        budget.release(held)
+        budget.book(calls=1, tokens=30, cost=0.0)
+        return waits and await waiting is not None
+
+    assert asyncio.run(spend())
