@@ -7,6 +7,7 @@ import json
 import logging
 from collections.abc import Mapping
 from contextlib import nullcontext
+from dataclasses import replace
 from typing import Any
 
 from prefect import flow
@@ -19,12 +20,14 @@ from flows.daily_scoring import (
     logs_of,
     raise_failures,
     record_failure,
+    share,
 )
 from stef_core.errors import GateError, RuleError, StefError
-from stef_core.frames import compact_json
+from stef_core.frames import compact_json, records_of
 from stef_core.rules import Rules
 from tasks.artifacts import show_changes, show_day, show_progress, start_progress
 from tasks.backfill import Merged, Planned, estimate_day, merge_day, only, plan_backfill, published_days
+from tasks.batching import batch_questions, batch_verdicts, check_batching, check_endpoint, with_batches
 from tasks.gates import gate_input, gate_output, refuse
 from tasks.models import check_settings, run_model
 from tasks.passing import as_is
@@ -48,6 +51,7 @@ def backfill(
     judge: str | None = None,
     model: str | None = None,
     coverage_min: float | None = None,
+    batch: bool | None = None,
     dry_run: bool = False,
 ) -> list[dict[str, Any]]:
     """Score days again where something that determines a result has changed; rows that nothing touches are taken over.
@@ -61,6 +65,7 @@ def backfill(
         judge: ``symbolic`` or ``openai``.
         model: Model id at the endpoint.
         coverage_min: Share of an agent's rows that must be scored, 0-1.
+        batch: Ask the model through the endpoint's Batch API.
         dry_run: Say what would be done, and write nothing.
 
     Returns:
@@ -72,9 +77,10 @@ def backfill(
         StefError: A day failed. The others were done all the same; the message names each day that failed.
     """
     flags = {"logs": logs, "warehouse": warehouse, "rules": rules, "judge": judge, "model": model, "coverage_min": coverage_min}
-    settings = with_secret(load_settings(flags))
+    settings = with_secret(load_settings(flags | {"batch": batch}))
     logs_of(settings)
     check_settings(settings)
+    batched = check_batching(settings) and not dry_run
     applications = application_rules(settings)
     if not dry_run:
         prepare(settings, applications)
@@ -83,6 +89,8 @@ def backfill(
     failed: dict[dt.date, StefError] = {}
     done: list[dict[str, Any]] = []
     with run_model(settings):
+        if batched:
+            check_endpoint(as_is(settings))
         for number, day in enumerate(days):
             try:
                 earlier = any(result["run"] for result in done)
@@ -137,7 +145,9 @@ def backfill_one_day(
         if not dry_run:
             tell(DayEnded(day=day, run=run))
             record_failure(settings, run)
+            share(settings, day)
         raise
+    share(settings, day)
     tell(DayEnded(day=day, run=run))
     logger.info("scored %d of %d rows of %s anew", rows.frame.height, partition.frame.height, day)
     return result | {"moved": merged.moved.to_dicts(), "run": run}
@@ -149,9 +159,16 @@ def score_rows(
     """Read, align and judge the rows of a plan; None where there are none."""
     if rows.frame.is_empty():
         return None
+    batched, batches, day = check_batching(settings), [], rows.day
+    if batched:
+        batches.append(batch_questions(as_is(records_of(rows.frame)), as_is(rules), as_is(settings), day))
     extracted = extract_rows(rows, rules, settings, lambda _: None)
-    judged = judge_rows(extracted, planned.catalogue, settings, rows.day, run["run_id"], lambda _: None)
-    return score_day(as_is(rows), as_is(judged), run["run_id"], run["started_at"])
+    if batched:
+        batches.append(batch_verdicts(as_is(extracted), as_is(planned.catalogue), as_is(settings), day))
+    judged = judge_rows(extracted, planned.catalogue, settings, day, run["run_id"], lambda _: None)
+    scored = score_day(as_is(rows), as_is(judged), run["run_id"], run["started_at"])
+    notes = (*(note for batch in batches for note in batch.notes), *scored.notes)
+    return replace(scored, facts=with_batches(scored.facts, batches), notes=notes)
 
 
 def publish_merged(

@@ -47,6 +47,9 @@ def backfill(
     judge: Annotated[str | None, typer.Option(help="symbolic or openai.")] = None,
     model: Annotated[str | None, typer.Option(help="Model id at the endpoint.")] = None,
     coverage_min: Annotated[float | None, typer.Option(help="Share of an agent's rows that must be scored, 0-1.")] = None,
+    batch: Annotated[
+        bool | None, typer.Option("--batch/--no-batch", help="Ask through the Batch API: cheaper, slower.")
+    ] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Say how many rows, calls, tokens and how much money.")] = False,
     as_json: JsonOption = False,
     quiet: Annotated[bool, typer.Option("--quiet", help="Show no progress.")] = False,
@@ -65,6 +68,7 @@ def backfill(
         "judge": judge,
         "model": model,
         "coverage_min": coverage_min,
+        "batch": batch,
     }
     load_settings(flags)  # wrong settings are told before Prefect starts
     results: list[dict[str, Any]] = []
