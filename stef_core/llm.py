@@ -8,15 +8,18 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import hashlib
+import hmac
 import json
 import logging
 import random
 import re
+import secrets
 import threading
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, field, replace
 from email.utils import parsedate_to_datetime
+from functools import cache
 from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias
 
 from pydantic import BaseModel, ValidationError
@@ -45,6 +48,7 @@ RETRY_AFTER_MAX_S = 60.0  # a longer wait that the endpoint asks for is cut to t
 BACKOFF_S, BACKOFF_MAX_S = 0.5, 20.0
 # how long others wait for the first request to find out what the endpoint accepts; a 400 comes at once, an answer may not
 PROBE_S = 2.0
+MARKER_LENGTH = 16  # hexadecimal digits
 # failures that came as an answer and were paid for: asked again they would cost again and, at temperature 0, say the same
 SETTLED: frozenset[str] = frozenset({"judge_refused", "judge_truncated", "judge_invalid"})
 
@@ -238,13 +242,26 @@ def json_text(text: str) -> str:
     return text
 
 
-def data_message(data: Mapping[str, Any]) -> Message:
-    """Text under judgement as a user message of one JSON object: no text inside can end its string or hide a sign.
+def data_message(data: Mapping[str, Any], key: bytes | None = None) -> Message:
+    """Text under judgement as a user message: one JSON object between two lines with a marker that its authors cannot guess.
 
-    Control, format and bidirectional characters and lone surrogates are written as ``\\uXXXX``.
+    No text inside can end its string, hide a sign or begin a line: control, format and bidirectional characters and lone
+    surrogates are written as ``\\uXXXX``. The marker is a keyed hash of the content, so equal content makes an equal message.
+
+    Args:
+        data: What is under judgement.
+        key: Secret key of the marker; `process_key` where None.
     """
-    lines = [f"{json.dumps(key)}: {_dumps(value)}" for key, value in data.items()]  # a line a key; indents cost tokens
-    return Message(role="user", content=_HIDDEN.sub(_escaped, "{" + ",\n".join(lines) + "}"))
+    lines = [f"{json.dumps(name)}: {_dumps(value)}" for name, value in data.items()]  # a line a key; indents cost tokens
+    content = _HIDDEN.sub(_escaped, "{" + ",\n".join(lines) + "}")
+    marker = hmac.new(key or process_key(), content.encode(), hashlib.sha256).hexdigest()[:MARKER_LENGTH]
+    return Message(role="user", content=f"{marker}\n{content}\n{marker}")
+
+
+@cache
+def process_key() -> bytes:
+    """A random key of this process: markers of another process differ, so its cached answers are not found."""
+    return secrets.token_bytes(32)
 
 
 def _escaped(match: re.Match[str]) -> str:

@@ -62,6 +62,16 @@ HANG = Reply(hang=True)
 DROP = Reply(drop=True)
 
 
+def user_data(content: str) -> dict[str, Any]:
+    """The JSON object of a user message, which stands between two lines with the same marker."""
+    first, *lines, last = content.split("\n")
+    assert first == last
+    assert first.isalnum()
+    data = json.loads("\n".join(lines))
+    assert isinstance(data, dict)
+    return data
+
+
 class OpenAIServer:
     """Serves `script`; `bodies` are the requests in the order they came."""
 
@@ -91,9 +101,7 @@ class OpenAIServer:
 
     def user(self, index: int = -1) -> dict[str, Any]:
         """The data of the user message of one request."""
-        data = json.loads(next(m["content"] for m in self.bodies[index]["messages"] if m["role"] == "user"))
-        assert isinstance(data, dict)
-        return data
+        return user_data(next(m["content"] for m in self.bodies[index]["messages"] if m["role"] == "user"))
 
     def close(self) -> None:
         self._closing.set()
