@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import ipaddress
+import os
+import secrets
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -20,6 +23,8 @@ from tasks.answer_cache import SqliteAnswerCache
 
 # settings of the interface that nothing enforces yet; a limit that is only believed in costs more than a refusal
 UNENFORCED = ("max_calls", "max_tokens", "max_cost", "requests_per_minute", "tokens_per_minute")
+MARKER_KEY_FILE = "marker.key"  # beside the cache of answers
+MARKER_KEY_BYTES, MARKER_KEY_MIN = 32, 16  # of the file; characters of one that is set
 NO_KEY = "none"  # what an endpoint on this machine is sent where no key is set
 
 
@@ -48,6 +53,10 @@ class ModelSettings(Protocol):
     @property
     def api_key(self) -> Secret | None:
         """Key of the API."""
+
+    @property
+    def marker_key(self) -> Secret | None:
+        """Secret of the marker around the data; made where None."""
 
     @property
     def concurrency(self) -> int:
@@ -97,7 +106,11 @@ def open_stages(settings: ModelSettings, *, raise_if_down: bool = False) -> Iter
         yield OfflineReader(), SymbolicJudge()
         return
     with open_chat(settings) as chat:
-        yield LLMReader(chat, raise_if_down=raise_if_down), LLMJudge(chat, raise_if_down=raise_if_down)
+        key = marker_key(settings)
+        yield (
+            LLMReader(chat, raise_if_down=raise_if_down, marker_key=key),
+            LLMJudge(chat, raise_if_down=raise_if_down, marker_key=key),
+        )
 
 
 @contextmanager
@@ -156,6 +169,50 @@ def open_chat(settings: ModelSettings) -> Iterator[OpenAIChatModel]:
     finally:
         if cache is not None:
             cache.close()
+
+
+def marker_key(settings: ModelSettings) -> bytes | None:
+    """The secret of the marker around the data that a model is shown (`stef_core.llm.data_message`).
+
+    Equal rows make equal requests only under an equal key: it is the one set, else the one in ``marker.key`` beside the cache
+    of answers, which the first process makes for all; without a cache None, for a key of this process alone.
+
+    Raises:
+        RuleError: The key is too short, or no file of it can be kept there.
+    """
+    if settings.marker_key is not None and (stated := settings.marker_key.get_secret_value().strip()):
+        if len(stated) < MARKER_KEY_MIN:
+            raise RuleError(f"STEF_MARKER_KEY is shorter than {MARKER_KEY_MIN} characters; use a long random text, or unset it")
+        return stated.encode()
+    return None if settings.cache is None else _kept_key(settings.cache.expanduser().with_name(MARKER_KEY_FILE))
+
+
+def _kept_key(path: Path) -> bytes:
+    advice = "delete it, or set STEF_MARKER_KEY"
+    try:
+        if not path.exists():
+            path.parent.mkdir(parents=True, exist_ok=True)
+            _make_key(path)
+        path.chmod(0o600)  # a file that was there may have been open to others
+        key = bytes.fromhex(path.read_text(encoding="ascii"))
+    except (OSError, ValueError) as error:
+        raise RuleError(f"{path}: no key of the marker can be kept there: {error}; {advice}") from error
+    if len(key) != MARKER_KEY_BYTES:
+        raise RuleError(f"{path}: holds {len(key)} bytes, not {MARKER_KEY_BYTES}; {advice}")
+    return key
+
+
+def _make_key(path: Path) -> None:
+    """Write a whole new key or none: of several processes the first one's stays."""
+    draft = path.with_name(f"{path.name}.{secrets.token_hex(8)}")
+    handle = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    try:
+        with os.fdopen(handle, "w", encoding="ascii") as file:
+            file.write(secrets.token_hex(MARKER_KEY_BYTES))
+        with contextlib.suppress(FileExistsError):
+            os.link(draft, path)
+    finally:
+        draft.unlink()
 
 
 def _model_arguments(settings: ModelSettings, needed_by: str | None = None) -> dict[str, Any]:
