@@ -16,12 +16,16 @@ from typing import Protocol, TypeVar
 
 from stef_core.align import align
 from stef_core.bearing import bearing_rules
-from stef_core.catalogue import Catalogue
+from stef_core.catalogue import Catalogue, Witness
+from stef_core.dialects import sqlglot_dialect
 from stef_core.enrichment import compare_enrichment
 from stef_core.errors import StefError
 from stef_core.extract.question_offline import OfflineReader
+from stef_core.extract.question_text import INJECTION
 from stef_core.extract.sql import extract_sql
 from stef_core.findings import departures, finding
+from stef_core.injection import separate, suspected_name
+from stef_core.judge.cap import UNTOLD, capped
 from stef_core.judge.symbolic import SymbolicJudge
 from stef_core.records import (
     Evaluation,
@@ -33,8 +37,10 @@ from stef_core.records import (
     SqlSpec,
     Verdict,
 )
+from stef_core.redact import READ
 from stef_core.rules import DEFAULT_RULES, Rules
-from stef_core.scoring import compose, rejected
+from stef_core.scoring import FILTER_POINTS, compose, rejected
+from stef_core.withhold import addressed, disarmed, is_placeholder
 
 logger = logging.getLogger(__name__)
 
@@ -43,15 +49,20 @@ R = TypeVar("R")
 
 REJECTED = ("no_sql", "not_a_query")  # parse statuses that are scored 0 (method.md section 7)
 EVALUATOR_ERROR = "evaluator_error"  # reason of a row that this code failed on; the other rows of its day are scored
+UNTOLD_KIND = "injection_in_question"  # kind of a finding: what addresses the evaluator cannot be told from what is asked
 BATCH = 64  # rows evaluate_many hands to a reader or judge at once; a model answers them concurrently
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QuestionPair:
-    """A question and its reformulation as specifications; `reason` says why there is none."""
+    """A question and its reformulation as specifications; `reason` says why there is none.
+
+    `doubted` is a model's reading of a text that addressed the evaluator: it counts only where it is the stricter of the two.
+    """
 
     question: QuestionSpec | None
     enriched: QuestionSpec | None = None
+    doubted: QuestionPair | None = None
     reason: str | None = None  # question_reader_unavailable …
     message: str = ""
     tokens_in: int = 0
@@ -102,6 +113,7 @@ class Examined:
     evidence: Evidence | None
     reading: Reading | None
     findings: tuple[Finding, ...]
+    rival: Evidence | None = None  # of the other reading, where text addresses the evaluator: it caps the verdict, too
     rules_app: str
     rules_version: str
     rules_hash: str
@@ -120,6 +132,7 @@ class Read:
 
     record: QueryRecord
     reading: Reading
+    doubted: Reading | None = None  # as in `QuestionPair`
     reason: str | None = None
     message: str = ""
     tokens_in: int = 0
@@ -160,7 +173,8 @@ def _read_row(record: QueryRecord, pair: QuestionPair, sql: SqlSpec) -> Read:
     reason = None if pair.question is not None else pair.reason or "question_reader_unavailable"
     return Read(
         record=record,
-        reading=Reading(question=pair.question or QuestionSpec(), enriched=pair.enriched, sql=sql),
+        reading=_reading(pair, sql),
+        doubted=_reading(pair.doubted, sql) if pair.doubted is not None else None,
         reason=EVALUATOR_ERROR if failed else reason,
         message=sql.error or "" if failed else pair.message,
         tokens_in=pair.tokens_in,
@@ -168,6 +182,10 @@ def _read_row(record: QueryRecord, pair: QuestionPair, sql: SqlSpec) -> Read:
         calls=pair.calls,
         cost=pair.cost,
     )
+
+
+def _reading(pair: QuestionPair, sql: SqlSpec) -> Reading:
+    return Reading(question=pair.question or QuestionSpec(), enriched=pair.enriched, sql=sql)
 
 
 def examine_many(
@@ -217,13 +235,19 @@ def _examine(read: Read, rules: Rules, catalogue: Catalogue | None) -> Examined:
     record, reading, sql = read.record, read.reading, read.reading.sql
 
     def done(
-        *, evidence: Evidence | None, findings: Sequence[Finding], reason: str | None = None, message: str = ""
+        *,
+        evidence: Evidence | None,
+        findings: Sequence[Finding],
+        reason: str | None = None,
+        message: str = "",
+        rival: Evidence | None = None,
     ) -> Examined:
         return Examined(
             query_id=record.query_id,
             evidence=evidence,
-            reading=reading,
+            reading=replace(evidence.reading, sql=sql) if evidence else reading,
             findings=tuple(findings),
+            rival=rival,
             rules_app=rules.app_id,
             rules_version=rules.content_hash,
             rules_hash=bearing_rules(rules, reading).content_hash,
@@ -241,23 +265,46 @@ def _examine(read: Read, rules: Rules, catalogue: Catalogue | None) -> Examined:
     if sql.parse_status in REJECTED:
         if sql.parse_status == "no_sql" and rules.no_sql == "exclude":
             return done(evidence=None, findings=(), reason="declined")
-        return done(evidence=None, findings=(_rejection(sql, record),))
+        return done(evidence=None, findings=(_rejection(sql, record), *_injections(record, sql)))
     if read.reason == EVALUATOR_ERROR:
         return done(evidence=None, findings=(), reason=EVALUATOR_ERROR, message=read.message)
     if sql.parse_status == "unparseable":
         message = f"No dialect reads the SQL: {sql.error or 'unknown error'}"
         found = finding("sql_unparseable", message, stage="evaluation", sql_part=_clip(record.generated_sql))
-        return done(evidence=None, findings=(found,), reason="sql_unparseable")
+        return done(evidence=None, findings=(found, *_injections(record, sql)), reason="sql_unparseable")
     if read.reason is not None:
         message = read.message or "The question reader gave no answer."
         found = finding("judge_unavailable", message, stage="evaluation", kind=read.reason)
         return done(evidence=None, findings=(found,), reason=read.reason)
 
-    alignment = align(record, reading, rules, catalogue.witness(record) if catalogue else None)
+    witness = catalogue.witness(record) if catalogue else None
+    injections = _injections(record, sql)
+    readings = [r for r in (reading, read.doubted) if r is not None]
+    evidence, *others = sorted((_evidence(record, r, rules, witness, injections) for r in readings), key=_points)
+    return done(evidence=evidence, findings=departures(evidence.findings), rival=others[0] if others else None)
+
+
+def _evidence(
+    record: QueryRecord, reading: Reading, rules: Rules, witness: Witness | None, injections: Sequence[Finding]
+) -> Evidence:
+    if injections:  # what addresses the evaluator is neither asked for nor answers what is
+        question, enriched = separate(record.user_question or ""), separate(record.enriched_question or "")
+        record = replace(record, user_question=question.text, enriched_question=enriched.text or None)
+        statement = disarmed(record.generated_sql, reading.sql.dialect, (question.text, enriched.text))
+        spec = extract_sql(statement, reading.sql.dialect) if statement else reading.sql
+        if statement and spec.parse_status in READ:
+            # a placeholder is no value that the question could have named
+            spec = replace(spec, literals=tuple(text for text in spec.literals if not is_placeholder(text)))
+            record, reading = replace(record, generated_sql=statement), replace(reading, sql=spec)
+    alignment = align(record, reading, rules, witness)
     enrichment = compare_enrichment(record, reading, rules)
-    findings = (*alignment.findings, *enrichment.findings, *_injections(reading))
-    evidence = Evidence(record=record, reading=reading, alignment=alignment, enrichment=enrichment, findings=findings)
-    return done(evidence=evidence, findings=departures(findings))
+    findings = (*alignment.findings, *enrichment.findings, *injections)
+    return Evidence(record=record, reading=reading, alignment=alignment, enrichment=enrichment, findings=findings)
+
+
+def _points(evidence: Evidence) -> int:
+    """Points of the filters, with which Φ is composed."""
+    return FILTER_POINTS[evidence.alignment.filter_status] + evidence.alignment.lenient
 
 
 def conclude(examined: Examined, verdict: Verdict | None) -> Evaluation:
@@ -282,6 +329,7 @@ def conclude(examined: Examined, verdict: Verdict | None) -> Evaluation:
         text = "; ".join(verdict.reasons) if verdict else "The judge was not asked."
         findings = (*findings, finding("judge_unavailable", text or reason, stage="evaluation", kind=reason))
     else:
+        verdict = _within(examined, evidence, verdict)
         score = compose(evidence.alignment, verdict)
     return Evaluation(
         query_id=examined.query_id,
@@ -296,6 +344,17 @@ def conclude(examined: Examined, verdict: Verdict | None) -> Evaluation:
         rules_version=examined.rules_version,
         rules_hash=examined.rules_hash,
     )
+
+
+def _within(examined: Examined, evidence: Evidence, verdict: Verdict) -> Verdict:
+    """The verdict, held within what judges say whom no text can talk to, where a text tries to."""
+    if not any(f.code == INJECTION for f in evidence.findings):
+        return verdict
+    judge = SymbolicJudge()
+    allowed = [(e.alignment, judge.judge(e)) for e in (evidence, examined.rival) if e is not None]
+    if any(f.kind == UNTOLD_KIND for f in evidence.findings):
+        allowed.append((evidence.alignment, UNTOLD))
+    return capped(verdict, evidence.alignment, allowed)
 
 
 def rejection_verdict(examined: Examined) -> Verdict:
@@ -441,11 +500,23 @@ def _rejection(sql: SqlSpec, record: QueryRecord) -> Finding:
     return finding("not_a_query", sql.error or "The text is not one read-only query.", sql_part=_clip(record.generated_sql))
 
 
-def _injections(reading: Reading) -> list[Finding]:
-    specs = [s for s in (reading.question, reading.enriched) if s is not None]
-    notes = [n for s in specs for n in s.notes if n.startswith("injection_suspected")]
-    notes += [n for n in reading.sql.notes if n.startswith("injection_suspected")]
-    return [finding("injection_suspected", n.removeprefix("injection_suspected: "), stage="evaluation") for n in notes]
+def _injections(record: QueryRecord, sql: SqlSpec) -> list[Finding]:
+    """A finding for each place of a row that addresses the evaluator."""
+    found = []
+    for place, text in (("question", record.user_question), ("reformulation", record.enriched_question)):
+        told = separate(text or "")
+        if told.cut:
+            apart = "It is left out" if told.sure else "It cannot be told apart from what is asked"
+            message = f"The {place} carries text that addresses the evaluator. {apart}."
+            kind = INJECTION if told.sure else UNTOLD_KIND
+            found.append(finding(INJECTION, message, stage="evaluation", question_part=_clip(told.cut, 160), kind=kind))
+    places = list(addressed(record.generated_sql, sql.dialect or record.dialect))
+    if record.dialect and sqlglot_dialect(record.dialect) is None and suspected_name(record.dialect):
+        places.append(("the name of the dialect", record.dialect))
+    for place, text in places:
+        message = f"Text that addresses the evaluator stands in {place}. It is not shown to a model."
+        found.append(finding(INJECTION, message, stage="evaluation", sql_part=_clip(text, 160)))
+    return found
 
 
 def _clip(text: str | None, length: int = 200) -> str | None:

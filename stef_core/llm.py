@@ -6,10 +6,13 @@
 from __future__ import annotations
 
 import hashlib
+import hmac
 import json
 import re
+import secrets
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
+from functools import cache
 from typing import Any, Literal, Protocol, TypeAlias
 
 from pydantic import BaseModel, ValidationError
@@ -26,6 +29,7 @@ Reason: TypeAlias = Literal[
 Step: TypeAlias = Literal["json_schema", "json_object", "text"]
 
 STEPS: tuple[Step, ...] = ("json_schema", "json_object", "text")  # how an answer's form is asked for, strictest first
+MARKER_LENGTH = 16  # hexadecimal digits
 # failures that came as an answer and were paid for: asked again they would cost again and, at temperature 0, say the same
 SETTLED: frozenset[str] = frozenset({"judge_refused", "judge_truncated", "judge_invalid"})
 
@@ -229,13 +233,26 @@ def json_text(text: str) -> str:
     return text
 
 
-def data_message(data: Mapping[str, Any]) -> Message:
-    """Text under judgement as a user message of one JSON object: no text inside can end its string or hide a sign.
+def data_message(data: Mapping[str, Any], key: bytes | None = None) -> Message:
+    """Text under judgement as a user message: one JSON object between two lines with a marker that its authors cannot guess.
 
-    Control, format and bidirectional characters and lone surrogates are written as ``\\uXXXX``.
+    No text inside can end its string, hide a sign or begin a line: control, format and bidirectional characters and lone
+    surrogates are written as ``\\uXXXX``. The marker is a keyed hash of the content, so equal content makes an equal message.
+
+    Args:
+        data: What is under judgement.
+        key: Secret key of the marker; `process_key` where None.
     """
-    lines = [f"{json.dumps(key)}: {dumps(value)}" for key, value in data.items()]  # a line a key; indents cost tokens
-    return Message(role="user", content=_HIDDEN.sub(_escaped, "{" + ",\n".join(lines) + "}"))
+    lines = [f"{json.dumps(name)}: {dumps(value)}" for name, value in data.items()]  # a line a key; indents cost tokens
+    content = _HIDDEN.sub(_escaped, "{" + ",\n".join(lines) + "}")
+    marker = hmac.new(key or process_key(), content.encode(), hashlib.sha256).hexdigest()[:MARKER_LENGTH]
+    return Message(role="user", content=f"{marker}\n{content}\n{marker}")
+
+
+@cache
+def process_key() -> bytes:
+    """A random key of this process: markers of another process differ, so its cached answers are not found."""
+    return secrets.token_bytes(32)
 
 
 def _escaped(match: re.Match[str]) -> str:

@@ -49,7 +49,7 @@ from stef_core.rules import Rules
 from stef_core.version import CORE_VERSION
 from tasks.experiment_agents import BASELINE, Agent, Baseline, FunctionAgent, Predictions
 from tasks.experiment_journal import Journal, key_of, open_journal
-from tasks.models import check_settings, open_chat, open_stages
+from tasks.models import check_settings, marker_key, open_chat, open_stages
 from tasks.settings import Settings, application_rules, shown_url
 
 if TYPE_CHECKING:
@@ -670,7 +670,7 @@ def analyse_run(
     answers = [_wrong(row) for row in wrong]
     if settings is not None and settings.judge == "openai":
         with open_chat(settings) as chat:
-            analyses = analyse_many(answers, chat)
+            analyses = analyse_many(answers, chat, marker_key(settings))
     else:
         analyses = [analyse_offline(answer) for answer in answers]
     lines = [

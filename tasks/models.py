@@ -5,11 +5,15 @@ A run opens its model once (`run_model`); the batches of the run share it, so th
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import ipaddress
+import os
+import secrets
 import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any, Protocol
 from urllib.parse import urlsplit
 
@@ -24,6 +28,8 @@ from stef_core.llm import ChatModel, Usage
 from stef_core.openai_model import OpenAIChatModel
 from tasks.shared_answers import CacheSettings, open_answers
 
+MARKER_KEY_FILE = "marker.key"  # beside the cache of answers
+MARKER_KEY_BYTES, MARKER_KEY_MIN = 32, 16  # of the file; characters of one that is set
 NO_KEY = "none"  # what an endpoint on this machine is sent where no key is set
 
 
@@ -52,6 +58,10 @@ class ModelSettings(CacheSettings, Protocol):
     @property
     def api_key(self) -> Secret | None:
         """Key of the API."""
+
+    @property
+    def marker_key(self) -> Secret | None:
+        """Secret of the marker around the data; made where None."""
 
     @property
     def concurrency(self) -> int:
@@ -172,8 +182,9 @@ def run_model(settings: ModelSettings) -> Iterator[RunModel | None]:
 def _identity(settings: ModelSettings) -> str:
     names = [name for part in (ModelSettings, CacheSettings) for name in vars(part) if not name.startswith("_")]
     secret = settings.api_key.get_secret_value() if settings.api_key is not None else ""
-    parts = [f"{name}={getattr(settings, name)!r}" for name in names if name != "api_key"]
-    return hashlib.sha256("\n".join([*parts, secret]).encode()).hexdigest()
+    marker = settings.marker_key.get_secret_value() if settings.marker_key is not None else ""
+    parts = [f"{name}={getattr(settings, name)!r}" for name in names if name not in ("api_key", "marker_key")]
+    return hashlib.sha256("\n".join([*parts, secret, marker]).encode()).hexdigest()
 
 
 @contextmanager
@@ -218,14 +229,16 @@ def open_shared_chat(settings: ModelSettings) -> Iterator[OpenAIChatModel]:
 
 def stages_of(settings: ModelSettings, chat: ChatModel, *, raise_if_down: bool = False) -> tuple[QuestionReader, Judge]:
     """The reader and the judge of the settings over a chat model that is open already."""
+    key = marker_key(settings)
     judge = LLMJudge(
         chat,
         raise_if_down=raise_if_down,
         samples=settings.samples,
         sample_temperature=settings.sample_temperature,
         logprobs=settings.logprobs,
+        marker_key=key,
     )
-    return LLMReader(chat, raise_if_down=raise_if_down), judge
+    return LLMReader(chat, raise_if_down=raise_if_down, marker_key=key), judge
 
 
 @contextmanager
@@ -261,6 +274,11 @@ def check_settings(settings: ModelSettings, *, needed_by: str | None = None) -> 
         raise RuleError(f"STEF_JUDGE is {settings.judge!r}; use symbolic or openai")
     if settings.judge == "openai":
         _model_arguments(settings, needed_by)
+        if settings.cache_shared and settings.marker_key is None:
+            raise RuleError(
+                "STEF_CACHE_SHARED is set, but machines ask alike only with one key of the marker around their data; "
+                "set STEF_MARKER_KEY to the same long random text on all of them"
+            )
         if settings.max_cost is not None and (settings.model or "").strip() not in settings.prices:
             known = ", ".join(sorted(settings.prices)) or "none"
             raise RuleError(
@@ -294,6 +312,50 @@ def open_chat(settings: ModelSettings) -> Iterator[OpenAIChatModel]:
 def prices_of(settings: ModelSettings) -> dict[str, Price]:
     """The price table of the settings."""
     return {name: Price(input=p.input, output=p.output, batch=p.batch) for name, p in settings.prices.items()}
+
+
+def marker_key(settings: ModelSettings) -> bytes | None:
+    """The secret of the marker around the data that a model is shown (`stef_core.llm.data_message`).
+
+    Equal rows make equal requests only under an equal key: it is the one set, else the one in ``marker.key`` beside the cache
+    of answers, which the first process makes for all; without a cache None, for a key of this process alone.
+
+    Raises:
+        RuleError: The key is too short, or no file of it can be kept there.
+    """
+    if settings.marker_key is not None and (stated := settings.marker_key.get_secret_value().strip()):
+        if len(stated) < MARKER_KEY_MIN:
+            raise RuleError(f"STEF_MARKER_KEY is shorter than {MARKER_KEY_MIN} characters; use a long random text, or unset it")
+        return stated.encode()
+    return None if settings.cache is None else _kept_key(settings.cache.expanduser().with_name(MARKER_KEY_FILE))
+
+
+def _kept_key(path: Path) -> bytes:
+    advice = "delete it, or set STEF_MARKER_KEY"
+    try:
+        if not path.exists():
+            path.parent.mkdir(parents=True, exist_ok=True)
+            _make_key(path)
+        path.chmod(0o600)  # a file that was there may have been open to others
+        key = bytes.fromhex(path.read_text(encoding="ascii"))
+    except (OSError, ValueError) as error:
+        raise RuleError(f"{path}: no key of the marker can be kept there: {error}; {advice}") from error
+    if len(key) != MARKER_KEY_BYTES:
+        raise RuleError(f"{path}: holds {len(key)} bytes, not {MARKER_KEY_BYTES}; {advice}")
+    return key
+
+
+def _make_key(path: Path) -> None:
+    """Write a whole new key or none: of several processes the first one's stays."""
+    draft = path.with_name(f"{path.name}.{secrets.token_hex(8)}")
+    handle = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    try:
+        with os.fdopen(handle, "w", encoding="ascii") as file:
+            file.write(secrets.token_hex(MARKER_KEY_BYTES))
+        with contextlib.suppress(FileExistsError):
+            os.link(draft, path)
+    finally:
+        draft.unlink()
 
 
 def _model_arguments(settings: ModelSettings, needed_by: str | None = None) -> dict[str, Any]:

@@ -20,7 +20,7 @@ from stef_core.errors import RuleError
 from stef_core.rules import Rules, load_rules, load_rules_dir
 
 PREFIX = "STEF_"
-SECRETS = ("api_key",)
+SECRETS = ("api_key", "marker_key")
 # names that other programs of the field use; honoured where the STEF_* one is unset
 FALLBACKS = {"api_key": "OPENAI_API_KEY", "base_url": "OPENAI_BASE_URL"}
 
@@ -54,6 +54,9 @@ class Settings(BaseSettings):
     base_url: str | None = Field(default=None, description="URL of an OpenAI-compatible endpoint.")
     api_key: SecretStr | None = Field(default=None, description="Key of the endpoint; environment only.")
     api_key_block: str | None = Field(default=None, description="Name of a Prefect Secret block that holds the key.")
+    marker_key: SecretStr | None = Field(
+        default=None, description="Secret of the marker around the data that a model is shown; environment only."
+    )
     concurrency: int = Field(default=16, ge=1, le=1024, description="Calls in flight at once.")
     timeout_s: float = Field(default=60.0, gt=0, description="Seconds to wait for one answer.")
     cache: Path | None = Field(default=Path(".stef/answers.sqlite"), description="File of answers already paid for.")

@@ -202,6 +202,16 @@ def _json_lines(raw: bytes) -> list[dict[str, Any]]:
     return [json.loads(line) for line in raw.split(b"\n") if line]
 
 
+def user_data(content: str) -> dict[str, Any]:
+    """The JSON object of a user message, which stands between two lines with the same marker."""
+    first, *lines, last = content.split("\n")
+    assert first == last
+    assert first.isalnum()
+    data = json.loads("\n".join(lines))
+    assert isinstance(data, dict)
+    return data
+
+
 class OpenAIServer:
     """Serves `script`; `bodies` are the requests in the order they came.
 
@@ -237,9 +247,7 @@ class OpenAIServer:
 
     def user(self, index: int = -1) -> dict[str, Any]:
         """The data of the user message of one request."""
-        data = json.loads(next(m["content"] for m in self.bodies[index]["messages"] if m["role"] == "user"))
-        assert isinstance(data, dict)
-        return data
+        return user_data(next(m["content"] for m in self.bodies[index]["messages"] if m["role"] == "user"))
 
     def close(self) -> None:
         self._closing.set()

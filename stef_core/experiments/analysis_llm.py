@@ -14,8 +14,9 @@ from stef_core.experiments.error_codes import Analysis, ErrorCode, analyse
 from stef_core.judge.llm import clip
 from stef_core.llm import ChatFailure, ChatModel, ChatRequest, Message, data_message, strict_schema
 from stef_core.prompts import load_prompt
+from stef_core.withhold import shown_statement
 
-PROMPT = "analyse_error_v1"
+PROMPT = "analyse_error_v2"
 MAX_TOKENS = 800
 QUESTION_MAX, SQL_MAX, TEXT_MAX, CODES_MAX = 4000, 12_000, 1200, 4
 
@@ -63,10 +64,16 @@ def analyse_offline(wrong: WrongAnswer) -> Analysis:
     return analyse(wrong.gold_sql, wrong.predicted_sql, wrong.dialect, flags=wrong.flags)
 
 
-def analyse_many(wrong: Sequence[WrongAnswer], chat: ChatModel) -> list[Analysis]:
-    """Analyse rows by a model, in order; a row that it fails on is analysed by its trees, and says so."""
+def analyse_many(wrong: Sequence[WrongAnswer], chat: ChatModel, marker_key: bytes | None = None) -> list[Analysis]:
+    """Analyse rows by a model, in order; a row that it fails on is analysed by its trees, and says so.
+
+    Args:
+        wrong: Incorrect rows.
+        chat: Answers the requests.
+        marker_key: As in `stef_core.judge.llm.LLMJudge`.
+    """
     offline = [analyse_offline(row) for row in wrong]
-    requests = [error_request(row, trees, chat.model) for row, trees in zip(wrong, offline, strict=True)]
+    requests = [error_request(row, trees, chat.model, marker_key) for row, trees in zip(wrong, offline, strict=True)]
     analyses: list[Analysis] = []
     for trees, outcome in zip(offline, chat.complete_many(requests), strict=True):
         if isinstance(outcome, ChatFailure):
@@ -79,18 +86,19 @@ def analyse_many(wrong: Sequence[WrongAnswer], chat: ChatModel) -> list[Analysis
     return analyses
 
 
-def error_request(wrong: WrongAnswer, trees: Analysis, model: str) -> ChatRequest:
+def error_request(wrong: WrongAnswer, trees: Analysis, model: str, marker_key: bytes | None = None) -> ChatRequest:
     """What is asked about one wrong row."""
+    predicted, held = shown_statement(wrong.predicted_sql or "", wrong.dialect, (wrong.question,))
     data = {
         "question": clip(wrong.question, QUESTION_MAX),
         "gold_sql": [clip(sql, SQL_MAX) for sql in wrong.gold_sql],
-        "predicted_sql": clip(wrong.predicted_sql or "", SQL_MAX),
+        "predicted_sql": clip(predicted, SQL_MAX),
         "dialect": wrong.dialect,
         "outcome": clip(wrong.outcome, TEXT_MAX),
-        "differences": [clip(difference.message, TEXT_MAX) for difference in trees.differences[:12]],
+        "differences": [clip(held.text(difference.message), TEXT_MAX) for difference in trees.differences[:12]],
     }
     return ChatRequest(
-        messages=(Message(role="system", content=load_prompt(PROMPT).text), data_message(data)),
+        messages=(Message(role="system", content=load_prompt(PROMPT).text), data_message(data, marker_key)),
         schema_name="error_analysis",
         schema=_SCHEMA,
         model=model,

@@ -16,7 +16,9 @@ from stef_core.canonical import column_from_json, condition_from_json
 from stef_core.errors import InputError
 from stef_core.evaluate import QuestionPair
 from stef_core.extract.question_offline import OfflineReader
+from stef_core.extract.question_text import INJECTION
 from stef_core.extract.sql import extract_sql
+from stef_core.injection import separate
 from stef_core.llm import ChatFailure, ChatModel, ChatRequest, Message, Outcome, data_message, strict_schema
 from stef_core.prompts import load_prompt
 from stef_core.records import (
@@ -33,7 +35,7 @@ from stef_core.records import (
 from stef_core.redact import READ, Redaction, redaction
 from stef_core.rules import Rules
 
-PROMPT = "question_v1"
+PROMPT = "question_v2"
 MAX_TOKENS = 4000
 QUESTION_MAX = 8000  # characters of a question that are sent; more is no question
 
@@ -260,13 +262,15 @@ class LLMReader:
     Args:
         chat: Answers the requests; it is not closed here.
         raise_if_down: Raise TransientError when no request of a batch reached the endpoint, so that the batch can be repeated.
+        marker_key: Secret key of the marker around the data (`stef_core.llm.data_message`); where None a random one of this
+            process, so that no other process makes equal requests.
     """
 
     name = "llm"
 
-    def __init__(self, chat: ChatModel, *, raise_if_down: bool = False) -> None:
+    def __init__(self, chat: ChatModel, *, raise_if_down: bool = False, marker_key: bytes | None = None) -> None:
         self.chat = chat
-        self._raise_if_down = raise_if_down
+        self._raise_if_down, self._marker_key = raise_if_down, marker_key
         self._offline = OfflineReader()
 
     @property
@@ -278,7 +282,9 @@ class LLMReader:
         """One answer a record, in order.
 
         A row without question or without SQL is read offline, as no verdict rests on it; so is one whose SQL cannot be read
-        under rules that redact, as nobody can say what of it may be sent.
+        under rules that redact, as nobody can say what of it may be sent. A row whose texts address the evaluator is read
+        offline too; the model's reading of what is left of them stands beside it as `doubted`, and is not asked for where
+        nobody can say what is left.
 
         Raises:
             TransientError: Only with `raise_if_down`.
@@ -286,7 +292,8 @@ class LLMReader:
         pairs = self._offline.read_many(records, rules)
         masks = {i: mask for i, row in enumerate(zip(records, rules, pairs, strict=True)) if (mask := _mask(*row)) is not None}
         requests = [
-            question_request(records[i], rules[i], self.chat.model, pairs[i].question, mask) for i, mask in masks.items()
+            question_request(records[i], rules[i], self.chat.model, pairs[i].question, mask, self._marker_key)
+            for i, mask in masks.items()
         ]
         outcomes = self.chat.complete_many(requests, raise_if_down=self._raise_if_down)
         for (i, mask), outcome in zip(masks.items(), outcomes, strict=True):
@@ -295,7 +302,12 @@ class LLMReader:
 
 
 def question_request(
-    record: QueryRecord, rules: Rules, model: str, offline: QuestionSpec | None = None, mask: Redaction | None = None
+    record: QueryRecord,
+    rules: Rules,
+    model: str,
+    offline: QuestionSpec | None = None,
+    mask: Redaction | None = None,
+    marker_key: bytes | None = None,
 ) -> ChatRequest:
     """What is asked about one row.
 
@@ -305,17 +317,18 @@ def question_request(
         model: Model id.
         offline: The offline reading of the question, whose lemmas choose the rules.
         mask: Literals that may not be sent.
+        marker_key: As in `LLMReader`.
     """
     mask = mask or Redaction(())
-    data: dict[str, Any] = {"question": _clip(mask.mask(record.user_question or ""))}
+    data: dict[str, Any] = {"question": _clip(mask.mask(separate(record.user_question or "").text))}
     answer = answer_model(record)
     if answer is PairAnswer:
-        data["enriched_question"] = _clip(mask.mask(record.enriched_question or ""))
+        data["enriched_question"] = _clip(mask.mask(separate(record.enriched_question or "").text))
     words = _words_of(rules, offline.mentions.lemmas if offline else frozenset())
     if words:
         data["words"] = mask.mask_json(words)
     return ChatRequest(
-        messages=(Message(role="system", content=load_prompt(PROMPT).text), data_message(data)),
+        messages=(Message(role="system", content=load_prompt(PROMPT).text), data_message(data, marker_key)),
         schema_name="question" if answer is QuestionAnswer else "question_pair",
         schema=_SCHEMAS[answer],
         model=model,
@@ -370,7 +383,7 @@ def question_spec(answer: dict[str, Any]) -> QuestionSpec:
 
 def answer_model(record: QueryRecord) -> type[BaseModel]:
     """What a model must answer about a row: one specification, or two where there is a reformulation."""
-    return PairAnswer if _has_text(record.enriched_question) else QuestionAnswer
+    return PairAnswer if separate(record.enriched_question or "").text else QuestionAnswer
 
 
 def _pair(outcome: Outcome, offline: QuestionPair, mask: Redaction, model: type[BaseModel]) -> QuestionPair:
@@ -380,11 +393,14 @@ def _pair(outcome: Outcome, offline: QuestionPair, mask: Redaction, model: type[
         reason = outcome.reason.replace("judge_", "question_reader_")
         return QuestionPair(question=None, reason=reason, message=outcome.message, **figures)
     answer = mask.restore(model.model_validate_json(outcome.text).model_dump())
-    return QuestionPair(
+    pair = QuestionPair(
         question=_merged(answer["question"], offline.question),
         enriched=_merged(answer["enriched"], offline.enriched) if "enriched" in answer else None,
         **figures,
     )
+    if any(note.startswith(INJECTION) for spec in (offline.question, offline.enriched) if spec for note in spec.notes):
+        return replace(offline, doubted=pair, **figures)
+    return pair
 
 
 def _merged(answer: dict[str, Any], offline: QuestionSpec | None) -> QuestionSpec:
@@ -395,6 +411,8 @@ def _merged(answer: dict[str, Any], offline: QuestionSpec | None) -> QuestionSpe
 def _mask(record: QueryRecord, rules: Rules, offline: QuestionPair) -> Redaction | None:
     """What must not be sent of a row; None where the row is not sent at all."""
     if not _has_text(record.user_question) or not _has_text(record.generated_sql):
+        return None
+    if not all(separate(text or "").sure for text in (record.user_question, record.enriched_question)):
         return None
     if not rules.redact:
         return Redaction(())

@@ -74,9 +74,9 @@ class OfflineReader:
             if enriched is None or not enriched.strip():
                 out.append(QuestionPair(question=extract_question(question, own)))
                 continue
-            text, evidence = split_evidence(clean(enriched).text, question.strip())
+            text, evidence = split_evidence(clean(enriched).text, clean(question).text)
             asked = extract_question(question, own, hints_from=evidence or None)
-            same = text.strip() == question.strip()
+            same = text.strip() == clean(question).text
             told = asked if same else extract_question(text, own, hints_from=evidence or None)
             notes = clean(enriched).notes
             if notes:

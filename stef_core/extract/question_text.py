@@ -6,22 +6,9 @@ import re
 from dataclasses import dataclass
 from functools import lru_cache
 
-_INJECTION = re.compile(
-    r"""\#{2,}\s*(?:system|instruction|assistant|user|admin|note\s+to)\b
-    | <\|?\s*/?\s*(?:im_start|im_end|system|assistant|endoftext)\b
-    | \[/?(?:system|inst)\]
-    | (?:^|[\n.!?]\s{0,4})(?:system|assistant|evaluator|judge|grader)\s*(?:prompt|message|note)?\s*:
-    | \b(?:ignore|disregard|forget|override)\s+(?:all\s+|any\s+|the\s+|your\s+|these\s+|those\s+)*
-      (?:previous|prior|above|earlier|preceding|instructions?|rules|rubric|prompt)\b
-    | \b(?:note|message|instructions?)\s+(?:to|for)\s+(?:the\s+)?(?:evaluator|judge|grader|reviewer|scorer|model|llm)\b
-    | ["'{]\s*(?:verdict|grade|confidence|filter_status|score)["']\s*:
-    | \byou\s+are\s+(?:now\s+)?(?:an?|the)\s+(?:evaluator|judge|grader|assistant|ai|language\s+model)\b
-    | \b(?:report|answer|return|give|output|respond\s+with|set|mark)\s+(?:it\s+|this\s+|the\s+|a\s+)*
-      (?:verdict|grade|confidence|score)\s+(?:of\s+|as\s+|to\s+|is\s+|=\s*|:\s*)?(?:correct|likely_correct|excellent|1\.0|100)\b
-    | \bthe\s+(?:rubric|grading|evaluation)\s+is\s+(?:suspended|waived|over|disabled)\b""",
-    re.IGNORECASE | re.VERBOSE,
-)
-_SENTENCE_START = re.compile(r"(?<=[.!?])\s+|\n+")
+from stef_core.injection import separate
+
+INJECTION = "injection_suspected"  # what a note on text that addresses the evaluator begins with
 _EVIDENCE = re.compile(
     r"(?:^|(?<=[\s.?!;]))(?:evidence|hints?|external\s+knowledge|context|notes?|definitions?)\s*:\s*", re.IGNORECASE
 )
@@ -73,17 +60,10 @@ class Cleaned:
 
 
 def clean(text: str) -> Cleaned:
-    """Strip NUL bytes and cut off whatever addresses the evaluator rather than the database."""
-    text = text.replace("\0", "").replace("\ufeff", "").replace("\u200b", "")
-    found = _INJECTION.search(text)
-    if found is None:
-        return Cleaned(text.strip())
-    start = found.start()
-    for sentence in _SENTENCE_START.finditer(text, 0, start):
-        if not text[sentence.end() : start].strip(" .!?\n"):
-            start = sentence.start()
-    cut = " ".join(text[start:].split())
-    return Cleaned(text[:start].strip(), (f"injection_suspected: {cut[:160]}",))
+    """Strip what nobody sees and whatever addresses the evaluator rather than the database."""
+    separated = separate(text)
+    notes = (f"{INJECTION}: {separated.cut[:160]}",) if separated.cut else ()
+    return Cleaned(separated.text, notes)
 
 
 @lru_cache(maxsize=8_192)

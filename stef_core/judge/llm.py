@@ -12,20 +12,22 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-import sqlglot
 from pydantic import BaseModel, ConfigDict, Field, field_validator
-from sqlglot.errors import SqlglotError
 
 from stef_core.bearing import bearing_rules
 from stef_core.canonical import alignment_json, finding_json, question_spec_json, sql_spec_json
+from stef_core.dialects import sqlglot_dialect
+from stef_core.extract.question_text import INJECTION
+from stef_core.injection import separate, visible
 from stef_core.llm import ChatAnswer, ChatFailure, ChatModel, ChatRequest, Message, Outcome, data_message, strict_schema
 from stef_core.prompts import load_prompt
 from stef_core.records import Basis, Evidence, Grade, Verdict
 from stef_core.redact import redaction
 from stef_core.rules import Rules
 from stef_core.scoring import VERDICT_POINTS
+from stef_core.withhold import shown_statement
 
-PROMPT = "judge_v1"
+PROMPT = "judge_v2"
 MAX_TOKENS = 1500
 SQL_MAX, QUESTION_MAX = 8000, 8000  # characters that are sent; the middle of a longer text is left out
 TEXT_MAX, LIST_MAX = 500, 40  # the same for one string, and items of one list, of the analysis
@@ -42,9 +44,7 @@ _RULES = (
 )
 
 
-_FENCE = re.compile(r"\s*```\w*\s*\n(.*?)\n?\s*```\s*", re.DOTALL)
-# quoted text (kept) or a comment (not); for SQL that the tokenizer of its dialect does not read
-_PIECES = re.compile(r"('(?:[^']|'')*'|\"(?:[^\"]|\"\")*\"|`[^`]*`)|--[^\n]*|/\*.*?(?:\*/|\Z)", re.DOTALL)
+_CONTROLS = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]+")
 
 
 class JudgeAnswer(BaseModel):
@@ -59,7 +59,7 @@ class JudgeAnswer(BaseModel):
     @field_validator("reasons")
     @classmethod
     def _short(cls, value: list[str]) -> list[str]:
-        return [clip(reason, TEXT_MAX) for reason in value[:8]]
+        return [clip(_CONTROLS.sub(" ", visible(reason)).strip(), TEXT_MAX) for reason in value[:8]]
 
 
 _SCHEMA = strict_schema(JudgeAnswer)
@@ -75,6 +75,8 @@ class LLMJudge:
             numbers. A row has no verdict when half of its samples or more failed.
         sample_temperature: Temperature where there are several samples; a single one is asked at 0.
         logprobs: Ask for the probability of the grade, where the endpoint tells it.
+        marker_key: Secret key of the marker around the data (`stef_core.llm.data_message`); where None a random one of this
+            process, so that no other process makes equal requests.
     """
 
     name = "openai"
@@ -87,9 +89,10 @@ class LLMJudge:
         samples: int = 1,
         sample_temperature: float = 0.7,
         logprobs: bool = False,
+        marker_key: bytes | None = None,
     ) -> None:
         self.chat = chat
-        self._raise_if_down = raise_if_down
+        self._raise_if_down, self._marker_key = raise_if_down, marker_key
         self._samples, self._temperature, self._logprobs = samples, sample_temperature, logprobs
 
     @property
@@ -108,7 +111,9 @@ class LLMJudge:
         Raises:
             TransientError: Only with `raise_if_down`.
         """
-        requests = [self._sampled(judge_request(e, r, self.chat.model)) for e, r in zip(evidence, rules, strict=True)]
+        requests = [
+            self._sampled(judge_request(e, r, self.chat.model, self._marker_key)) for e, r in zip(evidence, rules, strict=True)
+        ]
         outcomes = iter(
             self.chat.complete_many([r for samples in requests for r in samples], raise_if_down=self._raise_if_down)
         )
@@ -154,63 +159,53 @@ def confidence_of(basis: Basis) -> float:
     return min(v for v in (basis.stated, basis.agreement, basis.probability) if v is not None)
 
 
-def judge_request(evidence: Evidence, rules: Rules, model: str) -> ChatRequest:
+def judge_request(evidence: Evidence, rules: Rules, model: str, marker_key: bytes | None = None) -> ChatRequest:
     """What is asked about one row.
 
     Args:
         evidence: All that is known of the row.
         rules: R_app; only the rules that bear on the row are sent, so that a change elsewhere leaves the request as it is.
         model: Model id.
+        marker_key: As in `LLMJudge`.
     """
     record, reading = evidence.record, evidence.reading
+    question, enriched = separate(record.user_question or "").text, separate(record.enriched_question or "").text
     mask = redaction(rules, reading.sql, reading.question, reading.enriched, numbered=True)
     bearing = bearing_rules(rules, reading)
     dialect = reading.sql.dialect or record.dialect or rules.dialect
     # masked before it is cut, as a cut may go through a literal
-    statement = mask.mask_sql(without_comments(record.generated_sql or "", dialect), reading.sql.dialect)
+    statement, held = shown_statement(record.generated_sql or "", dialect, (question, enriched))
+    statement = mask.mask_sql(statement, reading.sql.dialect)
     analysis = {
         "question_spec": question_spec_json(reading.question),
         "enriched_spec": question_spec_json(reading.enriched) if reading.enriched else None,
         "sql_spec": sql_spec_json(reading.sql),
         "alignment": alignment_json(evidence.alignment),
         "enrichment": evidence.enrichment.status,
-        "findings": [finding_json(f) for f in evidence.findings],
+        # text that addresses the evaluator is no evidence, and a note on it would quote it
+        "findings": [finding_json(f) for f in evidence.findings if f.code != INJECTION],
     }
+    for spec in (analysis["question_spec"], analysis["enriched_spec"]):
+        if isinstance(spec, dict):
+            spec["notes"] = [note for note in spec["notes"] if not note.startswith(INJECTION)]
     stated = bearing.model_dump(mode="json", include=set(_RULES))
     data = {
-        "question": clip(mask.mask(record.user_question or ""), QUESTION_MAX),
-        "enriched_question": clip(mask.mask(record.enriched_question), QUESTION_MAX) if record.enriched_question else None,
+        "question": clip(mask.mask(question), QUESTION_MAX),
+        "enriched_question": clip(mask.mask(enriched), QUESTION_MAX) if enriched else None,
         "sql": clip(statement, SQL_MAX),
-        "dialect": dialect,
-        **clip_all(mask.mask_json(analysis)),
+        "dialect": dialect if sqlglot_dialect(dialect) is not None else None,
+        **clip_all(mask.mask_json(held.json(analysis))),
         "rules": mask.mask_json({name: _ordered(stated[name]) for name in _RULES}),
         "judge_notes": bearing.judge_notes,
     }
     return ChatRequest(
-        messages=(Message(role="system", content=load_prompt(PROMPT).text), data_message(data)),
+        messages=(Message(role="system", content=load_prompt(PROMPT).text), data_message(data, marker_key)),
         schema_name="verdict",
         schema=_SCHEMA,
         model=model,
         max_tokens=MAX_TOKENS,
         answer=JudgeAnswer,
     )
-
-
-def without_comments(sql: str, dialect: str | None = None) -> str:
-    """SQL without its comments, otherwise as written; a markdown fence around it goes too."""
-    if fence := _FENCE.fullmatch(sql):
-        sql = fence.group(1)
-    try:
-        tokens = sqlglot.Dialect.get_or_raise(dialect or None).tokenize(sql)
-    except (SqlglotError, ValueError):
-        return _PIECES.sub(lambda match: match.group(1) or " ", sql).strip()
-    out: list[str] = []
-    end = 0
-    for token in tokens:
-        gap = sql[end : token.start]
-        out += [" " if gap.strip() else gap, sql[token.start : token.end + 1]]
-        end = token.end + 1
-    return "".join(out).strip()
 
 
 def clip(text: str, length: int) -> str:

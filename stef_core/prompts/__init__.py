@@ -22,7 +22,7 @@ def load_prompt(name: str) -> Prompt:
     """Read one prompt of this package.
 
     Args:
-        name: File name without ``.md``, e.g. ``judge_v1``.
+        name: File name without ``.md``, e.g. ``judge_v2``.
 
     Raises:
         FileNotFoundError: There is no prompt of that name.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import socket
 import threading
@@ -32,6 +33,7 @@ from tests.openai_server import (
     answer,
     completion,
     error,
+    user_data,
 )
 
 
@@ -491,11 +493,33 @@ def test_text_under_judgement_cannot_end_its_string_or_hide_a_sign() -> None:
 
     content = data_message({"question": text}).content
 
-    assert json.loads(content)["question"] == text
-    assert "\n" not in content
+    assert user_data(content)["question"] == text
+    assert content.count("\n") == 2
     assert not any(sign in content for sign in "\u202e\u200b\U000e0041\ud800")
     assert "é 日本" in content
     content.encode()
+
+
+def test_the_marker_depends_on_the_content_and_on_the_key_and_on_nothing_else() -> None:
+    data = {"question": "How many ferries?"}
+
+    def marker(content: dict[str, str], key: bytes | None) -> str:
+        return data_message(content, key).content.split("\n")[0]
+
+    assert marker(data, b"k" * 32) == marker(dict(data), b"k" * 32)
+    assert marker(data, None) == marker(data, None)
+    assert (
+        len({marker(data, b"k" * 32), marker(data, b"l" * 32), marker(data, None), marker({"question": "x"}, b"k" * 32)}) == 4
+    )
+
+
+def test_the_marker_cannot_be_told_from_the_content() -> None:
+    content = data_message({"question": "a"}, b"k" * 32).content
+
+    first, inner, last = content.split("\n")
+    guesses = {getattr(hashlib, name)(inner.encode()).hexdigest()[: len(first)] for name in ("md5", "sha1", "sha256", "sha512")}
+    assert first == last
+    assert first not in guesses
 
 
 # --- cache ---

@@ -46,6 +46,7 @@ RICH = QueryRecord(
     ),
     dialect="postgres",
 )
+KEY = b"a key that is no secret, of tests"
 RULES = Rules(
     app_id="tours",
     column_mappings={"tour": "tour_name"},
@@ -104,23 +105,24 @@ def plain_evidence() -> Evidence:
 
 
 REQUESTS: dict[str, ChatRequest] = {
-    "question_plain": question_request(PLAIN, DEFAULT_RULES, "some-model"),
+    "question_plain": question_request(PLAIN, DEFAULT_RULES, "some-model", marker_key=KEY),
     "question_rich": question_request(
         RICH,
         RULES,
         "some-model",
         QuestionSpec(mentions=Mentions(lemmas=LEMMAS)),
         Redaction(("kim@example.org",), numbered=True),
+        KEY,
     ),
-    "judge_plain": judge_request(plain_evidence(), DEFAULT_RULES, "some-model"),
-    "judge_rich": judge_request(rich_evidence(), RULES, "some-model"),
+    "judge_plain": judge_request(plain_evidence(), DEFAULT_RULES, "some-model", KEY),
+    "judge_rich": judge_request(rich_evidence(), RULES, "some-model", KEY),
 }
 
 
 def rendered() -> dict[str, Any]:
     def lines(request: ChatRequest) -> dict[str, Any]:
         system, user = request.messages
-        prompt = "question_v1" if request.schema_name.startswith("question") else "judge_v1"
+        prompt = "question_v2" if request.schema_name.startswith("question") else "judge_v2"
         assert system.content == load_prompt(prompt).text
         return {"system": load_prompt(prompt).version, "user": user.content.splitlines(), "key": request.key}
 
@@ -135,11 +137,11 @@ def test_what_a_model_is_sent_is_what_the_snapshot_says(name: str) -> None:
 
 
 def test_a_prompt_carries_the_version_of_its_text() -> None:
-    prompt = load_prompt("judge_v1")
+    prompt = load_prompt("judge_v2")
 
-    assert prompt.name == "judge_v1"
-    assert prompt.version.startswith("judge_v1@")
-    assert prompt.version != load_prompt("question_v1").version
+    assert prompt.name == "judge_v2"
+    assert prompt.version.startswith("judge_v2@")
+    assert prompt.version != load_prompt("question_v2").version
 
 
 def test_a_prompt_that_is_not_there_is_an_error() -> None:

@@ -31,6 +31,7 @@ from stef_core.records import (
 )
 from stef_core.redact import Redaction
 from stef_core.rules import DEFAULT_RULES, MetricDefinition, Rules
+from tests.openai_server import user_data
 
 ROW = QueryRecord(query_id="1", user_question="How many ferries sailed from Bergen?", generated_sql="SELECT 1")
 EMPTY: dict[str, Any] = {"projections": [], "aggregations": [], "filters": [], "group_by": []}
@@ -57,9 +58,7 @@ class Scripted:
 
 
 def data_of(request: ChatRequest) -> dict[str, Any]:
-    data = json.loads(request.messages[1].content)
-    assert isinstance(data, dict)
-    return data
+    return user_data(request.messages[1].content)
 
 
 def spec_of(**keys: Any) -> QuestionSpec:
@@ -80,7 +79,7 @@ def test_it_is_a_question_reader_with_a_versioned_prompt() -> None:
 
     assert reader.name == "llm"
     assert reader.prompt_version is not None
-    assert reader.prompt_version.startswith("question_v1@")
+    assert reader.prompt_version.startswith("question_v2@")
 
 
 def test_an_answer_becomes_a_specification_in_canonical_form() -> None:

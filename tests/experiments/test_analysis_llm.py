@@ -61,6 +61,6 @@ def test_where_the_model_fails_the_syntax_trees_tell(reply: Reply) -> None:
     assert "the model gave none" in found.text
 
 
-@pytest.mark.parametrize("version", ["analyse_error_v1@58c26a95", "sql_agent_v1@42ccdaa2"])
+@pytest.mark.parametrize("version", ["analyse_error_v2@58bbf6f0", "sql_agent_v1@42ccdaa2"])
 def test_an_edited_prompt_needs_a_new_version_here(version: str) -> None:
     assert load_prompt(version.partition("@")[0]).version == version

@@ -27,7 +27,7 @@ from stef_core.openai_model import OpenAIChatModel
 from stef_core.records import Evaluation, QueryRecord
 from stef_core.rules import Rules
 from tasks.answer_cache import SqliteAnswerCache
-from tasks.models import check_settings, open_judge, open_reader, open_stages, run_model, usage_of
+from tasks.models import check_settings, marker_key, open_judge, open_reader, open_stages, run_model, usage_of
 from tasks.settings import ModelPrice, Settings
 from tests.openai_server import REFUSAL, OpenAIServer, Reply, answer, error, serving
 
@@ -180,6 +180,70 @@ def test_answers_are_kept_in_the_cache_of_the_settings(server: OpenAIServer, tmp
             list(evaluate_many(rows(3), judge=judge, reader=reader))
 
     assert server.requests == 6
+
+
+# --- the marker ---
+
+
+def test_runs_with_one_cache_share_the_key_of_the_marker(server: OpenAIServer, tmp_path: Path) -> None:
+    chosen = settings(base_url=server.base_url, cache=tmp_path / "new" / "answers.sqlite")
+    script = "import sys; from tasks.models import marker_key; from tasks.settings import Settings; "
+    script += "print(marker_key(Settings(cache=sys.argv[1])).hex())"
+    command = [sys.executable, "-c", script, str(chosen.cache)]
+
+    racing = [subprocess.Popen(command, cwd=Path(__file__).parents[2], stdout=subprocess.PIPE, text=True) for _ in range(4)]
+    keys = {process.communicate()[0].strip() for process in racing}
+
+    assert keys == {(marker_key(chosen) or b"").hex()}
+    assert len(keys.pop()) == 64
+    assert [(path.name, path.stat().st_mode & 0o777) for path in (tmp_path / "new").iterdir()] == [("marker.key", 0o600)]
+
+
+def test_the_key_of_the_marker_that_is_set_goes_first(server: OpenAIServer, tmp_path: Path) -> None:
+    stated = settings(base_url=server.base_url, cache=tmp_path / "answers.sqlite", marker_key=SecretStr("k" * 32))
+
+    assert marker_key(stated) == b"k" * 32
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_without_a_cache_each_process_has_a_key_of_its_own() -> None:
+    assert marker_key(settings()) is None
+
+
+@pytest.mark.parametrize("content", ["", "zz", "00" * 31])
+def test_a_file_that_holds_no_key_is_named(content: str, tmp_path: Path) -> None:
+    (tmp_path / "marker.key").write_text(content)
+
+    with pytest.raises(RuleError, match=r"marker\.key: .*delete it, or set STEF_MARKER_KEY"):
+        marker_key(settings(cache=tmp_path / "answers.sqlite"))
+
+
+def test_a_folder_that_takes_no_key_is_named(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+
+    with pytest.raises(RuleError, match="no key of the marker can be kept there"):
+        marker_key(settings(cache=tmp_path / "file" / "answers.sqlite"))
+
+
+def test_a_key_that_can_be_guessed_is_refused_without_repeating_it() -> None:
+    with pytest.raises(RuleError, match="STEF_MARKER_KEY is shorter than 16 characters") as caught:
+        marker_key(settings(marker_key=SecretStr("secret")))
+
+    assert "secret" not in str(caught.value)
+
+
+def test_the_marker_is_that_of_the_settings(server: OpenAIServer) -> None:
+    def contents(key: str) -> list[str]:
+        server.bodies.clear()
+        with open_stages(settings(base_url=server.base_url, marker_key=SecretStr(key))) as (reader, judge):
+            list(evaluate_many(rows(1), judge=judge, reader=reader))
+        return [body["messages"][1]["content"] for body in server.bodies]
+
+    first, again, other = contents("a" * 32), contents("a" * 32), contents("b" * 32)
+
+    assert len(first) == 2
+    assert first == again
+    assert not {text.split("\n")[0] for text in first} & {text.split("\n")[0] for text in other}
 
 
 # --- whole rows ---

@@ -59,14 +59,16 @@ def test_names_of_openai_are_honoured_where_ours_are_unset(monkeypatch: pytest.M
 
 def test_a_key_is_never_shown(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("STEF_API_KEY", "sk-very-secret")
+    monkeypatch.setenv("STEF_MARKER_KEY", "a very-secret text")
 
     assert "very-secret" not in f"{load_settings()!r} {load_settings()} {load_settings().model_dump_json()}"
 
 
-def test_a_key_in_a_file_is_refused_without_repeating_it(tmp_path: Path) -> None:
-    (tmp_path / "stef.toml").write_text('api_key = "sk-very-secret"\n')
+@pytest.mark.parametrize("name", ["api_key", "marker_key"])
+def test_a_key_in_a_file_is_refused_without_repeating_it(name: str, tmp_path: Path) -> None:
+    (tmp_path / "stef.toml").write_text(f'{name} = "sk-very-secret"\n')
 
-    with pytest.raises(RuleError, match=r"stef\.toml: api_key: .*STEF_API_KEY") as caught:
+    with pytest.raises(RuleError, match=rf"stef\.toml: {name}: .*STEF_{name.upper()}") as caught:
         load_settings()
 
     assert "very-secret" not in str(caught.value)
