@@ -63,6 +63,7 @@ class QuestionPair:
     question: QuestionSpec | None
     enriched: QuestionSpec | None = None
     doubted: QuestionPair | None = None
+    verdict: Verdict | None = None  # given with the reading, where one call asked for both
     reason: str | None = None  # question_reader_unavailable …
     message: str = ""
     tokens_in: int = 0
@@ -113,6 +114,7 @@ class Examined:
     evidence: Evidence | None
     reading: Reading | None
     findings: tuple[Finding, ...]
+    verdict: Verdict | None = None  # given with the reading; no judge is asked then
     rival: Evidence | None = None  # of the other reading, where text addresses the evaluator: it caps the verdict, too
     rules_app: str
     rules_version: str
@@ -133,6 +135,7 @@ class Read:
     record: QueryRecord
     reading: Reading
     doubted: Reading | None = None  # as in `QuestionPair`
+    verdict: Verdict | None = None  # likewise
     reason: str | None = None
     message: str = ""
     tokens_in: int = 0
@@ -175,6 +178,7 @@ def _read_row(record: QueryRecord, pair: QuestionPair, sql: SqlSpec) -> Read:
         record=record,
         reading=_reading(pair, sql),
         doubted=_reading(pair.doubted, sql) if pair.doubted is not None else None,
+        verdict=pair.verdict,
         reason=EVALUATOR_ERROR if failed else reason,
         message=sql.error or "" if failed else pair.message,
         tokens_in=pair.tokens_in,
@@ -247,6 +251,7 @@ def _examine(read: Read, rules: Rules, catalogue: Catalogue | None) -> Examined:
             evidence=evidence,
             reading=replace(evidence.reading, sql=sql) if evidence else reading,
             findings=tuple(findings),
+            verdict=read.verdict if evidence is not None else None,
             rival=rival,
             rules_app=rules.app_id,
             rules_version=rules.content_hash,
@@ -265,20 +270,20 @@ def _examine(read: Read, rules: Rules, catalogue: Catalogue | None) -> Examined:
     if sql.parse_status in REJECTED:
         if sql.parse_status == "no_sql" and rules.no_sql == "exclude":
             return done(evidence=None, findings=(), reason="declined")
-        return done(evidence=None, findings=(_rejection(sql, record), *_injections(record, sql)))
+        return done(evidence=None, findings=(_rejection(sql, record), *injections_of(record, sql)))
     if read.reason == EVALUATOR_ERROR:
         return done(evidence=None, findings=(), reason=EVALUATOR_ERROR, message=read.message)
     if sql.parse_status == "unparseable":
         message = f"No dialect reads the SQL: {sql.error or 'unknown error'}"
         found = finding("sql_unparseable", message, stage="evaluation", sql_part=_clip(record.generated_sql))
-        return done(evidence=None, findings=(found, *_injections(record, sql)), reason="sql_unparseable")
+        return done(evidence=None, findings=(found, *injections_of(record, sql)), reason="sql_unparseable")
     if read.reason is not None:
         message = read.message or "The question reader gave no answer."
         found = finding("judge_unavailable", message, stage="evaluation", kind=read.reason)
         return done(evidence=None, findings=(found,), reason=read.reason)
 
     witness = catalogue.witness(record) if catalogue else None
-    injections = _injections(record, sql)
+    injections = injections_of(record, sql)
     readings = [r for r in (reading, read.doubted) if r is not None]
     evidence, *others = sorted((_evidence(record, r, rules, witness, injections) for r in readings), key=_points)
     return done(evidence=evidence, findings=departures(evidence.findings), rival=others[0] if others else None)
@@ -416,7 +421,7 @@ def evaluate_many(
 
 def conclude_many(examined: Sequence[Examined], rules: Sequence[Rules], judge: Judge) -> list[Evaluation]:
     """Ask the judge about the rows that have evidence, and compose every row, in order."""
-    asked = [(e.evidence, r) for e, r in zip(examined, rules, strict=True) if e.evidence is not None]
+    asked = [(e.evidence, r) for e, r in zip(examined, rules, strict=True) if e.evidence is not None and e.verdict is None]
     verdicts = iter(
         _guarded(
             asked,
@@ -425,7 +430,7 @@ def conclude_many(examined: Sequence[Examined], rules: Sequence[Rules], judge: J
             lambda row: row[0].record.query_id,
         )
     )
-    pairs = [(e, next(verdicts) if e.evidence is not None else None) for e in examined]
+    pairs = [(e, e.verdict or next(verdicts) if e.evidence is not None else None) for e in examined]
     return _guarded(
         pairs,
         lambda part: [conclude(e, verdict) for e, verdict in part],
@@ -500,7 +505,7 @@ def _rejection(sql: SqlSpec, record: QueryRecord) -> Finding:
     return finding("not_a_query", sql.error or "The text is not one read-only query.", sql_part=_clip(record.generated_sql))
 
 
-def _injections(record: QueryRecord, sql: SqlSpec) -> list[Finding]:
+def injections_of(record: QueryRecord, sql: SqlSpec) -> list[Finding]:
     """A finding for each place of a row that addresses the evaluator."""
     found = []
     for place, text in (("question", record.user_question), ("reformulation", record.enriched_question)):

@@ -22,6 +22,7 @@ from stef_core.errors import RuleError
 from stef_core.evaluate import Judge, QuestionReader
 from stef_core.extract.question_llm import LLMReader
 from stef_core.extract.question_offline import OfflineReader
+from stef_core.judge.fused import FusedReader
 from stef_core.judge.llm import LLMJudge
 from stef_core.judge.symbolic import SymbolicJudge
 from stef_core.llm import ChatModel, Usage
@@ -238,6 +239,8 @@ def stages_of(settings: ModelSettings, chat: ChatModel, *, raise_if_down: bool =
         logprobs=settings.logprobs,
         marker_key=key,
     )
+    if settings.fused:
+        return FusedReader(chat, raise_if_down=raise_if_down, marker_key=key, logprobs=settings.logprobs), judge
     return LLMReader(chat, raise_if_down=raise_if_down, marker_key=key), judge
 
 
@@ -274,6 +277,8 @@ def check_settings(settings: ModelSettings, *, needed_by: str | None = None) -> 
         raise RuleError(f"STEF_JUDGE is {settings.judge!r}; use symbolic or openai")
     if settings.judge == "openai":
         _model_arguments(settings, needed_by)
+        if settings.fused and settings.samples > 1:
+            raise RuleError("STEF_FUSED asks once a row, STEF_SAMPLES several times; set one of them")
         if settings.cache_shared and settings.marker_key is None:
             raise RuleError(
                 "STEF_CACHE_SHARED is set, but machines ask alike only with one key of the marker around their data; "

@@ -290,7 +290,9 @@ class LLMReader:
             TransientError: Only with `raise_if_down`.
         """
         pairs = self._offline.read_many(records, rules)
-        masks = {i: mask for i, row in enumerate(zip(records, rules, pairs, strict=True)) if (mask := _mask(*row)) is not None}
+        masks = {
+            i: mask for i, row in enumerate(zip(records, rules, pairs, strict=True)) if (mask := row_mask(*row)) is not None
+        }
         requests = [
             question_request(records[i], rules[i], self.chat.model, pairs[i].question, mask, self._marker_key)
             for i, mask in masks.items()
@@ -324,7 +326,7 @@ def question_request(
     answer = answer_model(record)
     if answer is PairAnswer:
         data["enriched_question"] = _clip(mask.mask(separate(record.enriched_question or "").text))
-    words = _words_of(rules, offline.mentions.lemmas if offline else frozenset())
+    words = words_of(rules, offline.mentions.lemmas if offline else frozenset())
     if words:
         data["words"] = mask.mask_json(words)
     return ChatRequest(
@@ -394,8 +396,8 @@ def _pair(outcome: Outcome, offline: QuestionPair, mask: Redaction, model: type[
         return QuestionPair(question=None, reason=reason, message=outcome.message, **figures)
     answer = mask.restore(model.model_validate_json(outcome.text).model_dump())
     pair = QuestionPair(
-        question=_merged(answer["question"], offline.question),
-        enriched=_merged(answer["enriched"], offline.enriched) if "enriched" in answer else None,
+        question=merged_spec(answer["question"], offline.question),
+        enriched=merged_spec(answer["enriched"], offline.enriched) if "enriched" in answer else None,
         **figures,
     )
     if any(note.startswith(INJECTION) for spec in (offline.question, offline.enriched) if spec for note in spec.notes):
@@ -403,12 +405,13 @@ def _pair(outcome: Outcome, offline: QuestionPair, mask: Redaction, model: type[
     return pair
 
 
-def _merged(answer: dict[str, Any], offline: QuestionSpec | None) -> QuestionSpec:
+def merged_spec(answer: dict[str, Any], offline: QuestionSpec | None) -> QuestionSpec:
+    """A model's specification, with what the offline reader says the text names."""
     spec = question_spec(answer)
     return spec if offline is None else replace(spec, mentions=offline.mentions, hints=offline.hints)
 
 
-def _mask(record: QueryRecord, rules: Rules, offline: QuestionPair) -> Redaction | None:
+def row_mask(record: QueryRecord, rules: Rules, offline: QuestionPair) -> Redaction | None:
     """What must not be sent of a row; None where the row is not sent at all."""
     if not _has_text(record.user_question) or not _has_text(record.generated_sql):
         return None
@@ -420,7 +423,8 @@ def _mask(record: QueryRecord, rules: Rules, offline: QuestionPair) -> Redaction
     return redaction(rules, sql, offline.question, offline.enriched, numbered=True) if sql.parse_status in READ else None
 
 
-def _words_of(rules: Rules, lemmas: frozenset[str]) -> dict[str, Any]:
+def words_of(rules: Rules, lemmas: frozenset[str]) -> dict[str, Any]:
+    """What the rules say of the words of a question, as a prompt shows it."""
     bearing = rules.bearing_on(frozenset(), lemmas)
     words: dict[str, Any] = {
         "same_column": dict(sorted(bearing.column_mappings.items())),

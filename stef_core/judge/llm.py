@@ -168,6 +168,19 @@ def judge_request(evidence: Evidence, rules: Rules, model: str, marker_key: byte
         model: Model id.
         marker_key: As in `LLMJudge`.
     """
+    data = judge_data(evidence, rules)
+    return ChatRequest(
+        messages=(Message(role="system", content=load_prompt(PROMPT).text), data_message(data, marker_key)),
+        schema_name="verdict",
+        schema=_SCHEMA,
+        model=model,
+        max_tokens=MAX_TOKENS,
+        answer=JudgeAnswer,
+    )
+
+
+def judge_data(evidence: Evidence, rules: Rules) -> dict[str, Any]:
+    """What a judge is shown of a row: its texts, the analysis, and the rules that bear on it."""
     record, reading = evidence.record, evidence.reading
     question, enriched = separate(record.user_question or "").text, separate(record.enriched_question or "").text
     mask = redaction(rules, reading.sql, reading.question, reading.enriched, numbered=True)
@@ -189,7 +202,7 @@ def judge_request(evidence: Evidence, rules: Rules, model: str, marker_key: byte
         if isinstance(spec, dict):
             spec["notes"] = [note for note in spec["notes"] if not note.startswith(INJECTION)]
     stated = bearing.model_dump(mode="json", include=set(_RULES))
-    data = {
+    return {
         "question": clip(mask.mask(question), QUESTION_MAX),
         "enriched_question": clip(mask.mask(enriched), QUESTION_MAX) if enriched else None,
         "sql": clip(statement, SQL_MAX),
@@ -198,14 +211,6 @@ def judge_request(evidence: Evidence, rules: Rules, model: str, marker_key: byte
         "rules": mask.mask_json({name: _ordered(stated[name]) for name in _RULES}),
         "judge_notes": bearing.judge_notes,
     }
-    return ChatRequest(
-        messages=(Message(role="system", content=load_prompt(PROMPT).text), data_message(data, marker_key)),
-        schema_name="verdict",
-        schema=_SCHEMA,
-        model=model,
-        max_tokens=MAX_TOKENS,
-        answer=JudgeAnswer,
-    )
 
 
 def clip(text: str, length: int) -> str:

@@ -19,7 +19,7 @@ from stef_core.injection import Separated, separate, suspected, suspected_name, 
 from stef_core.judge.cap import UNTOLD, capped
 from stef_core.judge.llm import LLMJudge
 from stef_core.judge.symbolic import SymbolicJudge
-from stef_core.llm import OpenAIChatModel
+from stef_core.openai_model import OpenAIChatModel
 from stef_core.records import Alignment, Evaluation, Filter, QueryRecord, Verdict
 from stef_core.rules import DEFAULT_RULES
 from stef_core.scoring import BANDS, FILTER_POINTS, VERDICT_POINTS, compose

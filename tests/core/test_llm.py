@@ -678,6 +678,10 @@ def test_429s_lower_the_requests_in_flight(openai_server: OpenAIServer, sleeps: 
         time.sleep(0.01)
         return BLUE if before else error(429)
 
+    def slow(*_: Any) -> Reply:
+        time.sleep(0.02)
+        return BLUE
+
     openai_server.script = busy
     now = [0.0]
 
@@ -688,7 +692,7 @@ def test_429s_lower_the_requests_in_flight(openai_server: OpenAIServer, sleeps: 
     with open_chat(openai_server, sleeps, concurrency=16, clock=clock) as chat:
         chat.complete_many([ask(str(n)) for n in range(48)])
         openai_server.most_in_flight = 0
-        openai_server.script = lambda *_: (time.sleep(0.02), BLUE)[1]
+        openai_server.script = slow
         chat.complete_many([ask(f"then {n}") for n in range(6)])
 
     assert openai_server.most_in_flight < 6
