@@ -116,7 +116,7 @@ def judge_request(evidence: Evidence, rules: Rules, model: str) -> ChatRequest:
         model: Model id.
     """
     record, reading = evidence.record, evidence.reading
-    mask = redaction(rules, reading.sql, reading.question, reading.enriched, numbered=True)
+    mask = redaction(rules, reading.sql, reading.question, reading.enriched, record=record, numbered=True)
     bearing = bearing_rules(rules, reading)
     dialect = reading.sql.dialect or record.dialect or rules.dialect
     # masked before it is cut, as a cut may go through a literal
