@@ -191,7 +191,7 @@ class Redaction:
         if piece[:1] in ("'", '"') and token.token_type in (TokenType.STRING, TokenType.IDENTIFIER):
             masked = self.mask(token.text)
             return piece if masked == token.text else piece[0] + masked.replace(piece[0], piece[0] * 2) + piece[0]
-        if token.token_type != TokenType.VAR:
+        if token.token_type != TokenType.VAR or all_literals:
             return self.mask(piece)
         # a column may be named like a literal, but no column is named like an IBAN
         part = next((part for part in self.parts(piece, words=False) if part.end - part.start == len(piece)), None)
@@ -287,11 +287,16 @@ def redaction(
     if not rules.redact:
         return Redaction((), numbered)
     found: dict[str, str] = {}
-    for spec in specs:
-        for literal in _spec_literals(spec, rules) if spec is not None else ():
-            bare = _bare(literal)
-            if bare.strip("% _"):
-                found.setdefault(_folded(bare), bare)
+    named = [literal for spec in specs if spec is not None for literal in _spec_literals(spec, rules)]
+    unread = any(isinstance(spec, SqlSpec) and spec.parse_status not in READ for spec in specs)
+    if unread and record is not None and rules.redacted_columns:
+        # nobody can tell which of them stand beside a redacted column
+        pieces = _UNREAD.findall(record.generated_sql or "")
+        named += [piece if piece[0] == piece[-1] else piece.lstrip("'\"") for piece in pieces]
+    for literal in named:
+        bare = _bare(literal)
+        if bare.strip("% _"):
+            found.setdefault(_folded(bare), bare)
     return Redaction(
         tuple(found.values()),
         numbered,
@@ -335,7 +340,8 @@ def redact(record: QueryRecord, reading: Reading | SqlSpec, rules: Rules) -> Que
         rules: R_app; the record comes back unchanged where it redacts nothing.
 
     Returns:
-        The record with SQL, question and enriched question masked. Of SQL that could not be read every literal is masked.
+        The record with SQL, question and enriched question masked. Of SQL that could not be read every literal is masked, and
+        where columns are redacted the same text in the questions too.
     """
     if not rules.redact:
         return record

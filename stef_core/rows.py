@@ -236,7 +236,7 @@ def _judged_row(each: Evaluation, record: QueryRecord, rules: Rules, judge: str,
 
 def _redaction(rules: Rules, reading: Reading | None, record: QueryRecord) -> Redaction | None:
     """What the rules redact of a row; None where they redact nothing."""
-    sides = (reading.sql, reading.question, reading.enriched) if reading else ()
+    sides = (reading.sql, reading.question, reading.enriched) if reading else (UNREAD,)
     return redaction(rules, *sides, record=record) if rules.redact else None
 
 
@@ -257,4 +257,4 @@ def _mask_unread(found: Redaction, value: Any) -> Any:
         return [_mask_unread(found, item) for item in value]
     if isinstance(value, dict):
         return {key: _mask_unread(found, item) for key, item in value.items()}
-    return value
+    return found.mask_json(value)

@@ -359,6 +359,16 @@ def test_of_sql_that_no_tokenizer_reads_strings_and_figures_are_masked_to_its_en
     assert masked.generated_sql == "SELECT * FROM t WHERE phone = '[redacted]' AND email = '[redacted]'"
 
 
+def test_literals_of_sql_that_nobody_could_read_are_masked_in_the_questions_too() -> None:
+    row = record(
+        "SELEC * WHERE email = 'Ann Lee' AND phone = 5551234 AND n = 'x", "Is ann lee in, or 5551234, but not 55512345?"
+    )
+
+    masked = redact(row, SqlSpec(parse_status="unparseable"), RULES)
+
+    assert masked.user_question == "Is [redacted] in, or [redacted], but not 55512345?"
+
+
 def test_further_columns_are_masked_in_their_values_and_whole_under_redacted_names() -> None:
     extra = {
         "note": "call ann@example.org",
