@@ -28,12 +28,14 @@ if TYPE_CHECKING:
 
     from stef_core.records import QueryRecord
     from stef_core.rules import Rules
+    from tasks.dry_run import Planned, Summary
     from tasks.progress import Event
     from tasks.settings import Settings
 
 DONE, GATE_FAILED, BAD_INPUT, UNREACHED = 0, 1, 2, 3
 CRASHED, INTERRUPTED = 70, 130  # as sysexits.h and the shell have it
 RISE = 0.02  # share of answers from which on a finding is told as a cause
+SHOWN = 3  # requests that a dry run of days shows where it writes no file
 NOTES, NAMED = 8, 6  # notes shown, and names that each lists
 WIDTH = 100  # of tables where there is no terminal to ask
 
@@ -63,6 +65,7 @@ RulesOption = Annotated[Path | None, typer.Option(help="Folder of rules files, o
 JudgeOption = Annotated[str | None, typer.Option(help="symbolic (built in) or openai (any OpenAI-compatible endpoint).")]
 ModelOption = Annotated[str | None, typer.Option(help="Model id at the endpoint.")]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else.")]
+DryRunOption = Annotated[bool, typer.Option("--dry-run", help="Show what would be sent to the model, and send nothing.")]
 QuietOption = Annotated[bool, typer.Option("--quiet", help="Show no progress.")]
 
 
@@ -168,10 +171,14 @@ def score(
     batch: Annotated[
         bool | None, typer.Option("--batch/--no-batch", help="Ask through the Batch API: cheaper, slower.")
     ] = None,
+    dry_run: DryRunOption = False,
+    out: Annotated[Path | None, typer.Option(help="Where a dry run writes the requests, as JSON lines.")] = None,
     as_json: JsonOption = False,
     quiet: QuietOption = False,
 ) -> None:
     """Score one or several days of a query log, and publish those that pass their gates."""
+    if out is not None and not dry_run:
+        raise _bad_input("--out: belongs to --dry-run")
     quiet_prefect()
     from tasks.settings import load_settings
 
@@ -187,6 +194,8 @@ def score(
     settings = load_settings(flags)  # wrong settings are told before Prefect starts
     if batch and settings.judge == "symbolic":
         raise _bad_input("--batch: the symbolic judge asks no model; use --judge openai, or leave --batch out")
+    if dry_run:
+        raise typer.Exit(_dry_score(settings, date, to, out, as_json=as_json, show=not (quiet or as_json)))
     days = (to - date).days + 1 if date and to else 1
     given = {"date": date, "to": to, "missing": missing} | flags
     runs, error = _score(given, days=max(days, 1), show=not (quiet or as_json))
@@ -206,6 +215,7 @@ def explain(
     output: Annotated[Path | None, typer.Option(help="Where the explained lines go; stdout if not given.")] = None,
     judge: JudgeOption = None,
     model: ModelOption = None,
+    dry_run: DryRunOption = False,
     as_json: JsonOption = False,
 ) -> None:
     """Judge and explain one answer, or a file of them."""
@@ -216,13 +226,16 @@ def explain(
     settings = load_settings({"rules": rules, "judge": judge, "model": model})
     if file is not None:
         try:
-            raise typer.Exit(_explain_file(file, output, settings, application))
+            explain_it = _dry_explain_file if dry_run else _explain_file
+            raise typer.Exit(explain_it(file, output, settings, application))
         except BrokenPipeError as stopped:  # the reader of a pipe, such as head, has seen enough
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             raise typer.Exit(DONE) from stopped
     if question is None or sql is None:
         raise _bad_input("explain takes --question and --sql together")
-    raise typer.Exit(_explain_one(question, enriched, sql, dialect, settings, application, as_json=as_json))
+    record = _record_of(question, enriched, sql, dialect, application)
+    explain_one = _dry_explain_one if dry_run else _explain_one
+    raise typer.Exit(explain_one(record, settings, application, as_json=as_json))
 
 
 @app.command()
@@ -511,30 +524,24 @@ def _published(
     return agents.filter(agents["run_id"].is_in(published)), alerts.filter(alerts["run_id"].is_in(published))
 
 
-def _explain_one(
-    question: str,
-    enriched: str | None,
-    sql: str,
-    dialect: str | None,
-    settings: Settings,
-    application: str | None,
-    *,
-    as_json: bool,
-) -> int:
-    from stef_core.evaluate import evaluate
+def _record_of(question: str, enriched: str | None, sql: str, dialect: str | None, application: str | None) -> QueryRecord:
     from stef_core.records import QueryRecord
-    from tasks.models import open_stages
-    from tasks.secrets import with_secret
 
-    text = sys.stdin.read() if sql == "-" else sql
-    record = QueryRecord(
+    return QueryRecord(
         query_id="explain",
         user_question=question,
         enriched_question=enriched,
-        generated_sql=text,
+        generated_sql=sys.stdin.read() if sql == "-" else sql,
         dialect=dialect,
         app_id=application or "default",
     )
+
+
+def _explain_one(record: QueryRecord, settings: Settings, application: str | None, *, as_json: bool) -> int:
+    from stef_core.evaluate import evaluate
+    from tasks.models import open_stages
+    from tasks.secrets import with_secret
+
     pick = _rules_of(settings, application)
     with open_stages(with_secret(settings)) as (reader, judge):
         evaluation = evaluate(record, pick(record), judge, reader)
@@ -553,13 +560,10 @@ def _explain_file(file: Path, output: Path | None, settings: Settings, applicati
     from tasks.secrets import with_secret
 
     pick = _rules_of(settings, application)
-    if output is not None and output.exists() and file.exists() and output.samefile(file):
-        raise _bad_input(f"--output {output}: is the file that is read; choose another")
     bad = total = 0
     reasons: set[str | None] = set()
     with ExitStack() as stack:
-        lines: BinaryIO = sys.stdin.buffer if str(file) == "-" else stack.enter_context(_open(file, "rb"))
-        sink: BinaryIO = sys.stdout.buffer if output is None else stack.enter_context(_open(output, "wb"))
+        lines, sink = _ends(file, output, stack)
         reader, judge = stack.enter_context(open_stages(with_secret(settings)))
         for explained in explain_lines(lines, pick, judge, reader):
             total += 1
@@ -571,6 +575,123 @@ def _explain_file(file: Path, output: Path | None, settings: Settings, applicati
     if bad:
         _complain(f"{bad} of {total} lines were bad; their reasons stand in the output")
     return _unreached(reasons)
+
+
+def _ends(file: Path, output: Path | None, stack: ExitStack) -> tuple[BinaryIO, BinaryIO]:
+    """The lines to explain, and where the explained ones go."""
+    if output is not None and output.exists() and file.exists() and output.samefile(file):
+        raise _bad_input(f"--output {output}: is the file that is read; choose another")
+    lines = sys.stdin.buffer if str(file) == "-" else stack.enter_context(_open(file, "rb"))
+    return lines, sys.stdout.buffer if output is None else stack.enter_context(_open(output, "wb"))
+
+
+def _dry_explain_one(record: QueryRecord, settings: Settings, application: str | None, *, as_json: bool) -> int:
+    from tasks.dry_run import SYMBOLIC, Summary, open_unsent, plan
+
+    if settings.judge == "symbolic":
+        return _nothing_sent(SYMBOLIC, as_json=as_json)
+    summary = Summary()
+    with open_unsent(settings) as chat:
+        planned = list(plan([(record, _rules_of(settings, application)(record))], chat, summary))
+    if as_json:
+        typer.echo(_json_line({"requests": [each.to_json() for each in planned]} | {"summary": summary.to_json()}))
+        return DONE
+    for each in planned:
+        _show_planned(each)
+    if not planned:
+        typer.echo("nothing would be sent of this answer: there is no question, no SQL, or SQL that cannot be read")
+    _show_summary(summary)
+    return DONE
+
+
+def _dry_explain_file(file: Path, output: Path | None, settings: Settings, application: str | None) -> int:
+    from stef_core.lines import rows_of_lines
+    from tasks.dry_run import SYMBOLIC, Summary, open_unsent, plan
+
+    if settings.judge == "symbolic":
+        _complain(SYMBOLIC)
+        return DONE
+    summary = Summary()
+    with ExitStack() as stack:
+        lines, sink = _ends(file, output, stack)
+        chat = stack.enter_context(open_unsent(settings))
+        for row in rows_of_lines(lines, _rules_of(settings, application)):
+            if isinstance(row, str):
+                _complain(row)
+                continue
+            for each in plan([row], chat, summary):
+                sink.write(_json_line(each.to_json()).encode("utf-8") + b"\n")
+        sink.flush()
+    _show_summary(summary, err=True)
+    return DONE
+
+
+def _dry_score(
+    settings: Settings, date: dt.date | None, to: dt.date | None, out: Path | None, *, as_json: bool, show: bool
+) -> int:
+    from tasks.dry_run import SYMBOLIC, Summary, json_lines, open_unsent, plan_days
+    from tasks.progress import listening
+    from tasks.settings import application_rules
+
+    if settings.judge == "symbolic":
+        return _nothing_sent(SYMBOLIC, as_json=as_json)
+    from flows.daily_scoring import days_between, logs_of
+
+    logs_of(settings)
+    days = days_between(date or dt.datetime.now(dt.UTC).date() - dt.timedelta(days=1), to)
+    summary = Summary()
+    shown: list[Planned] = []
+    with ExitStack() as stack:
+        chat = stack.enter_context(open_unsent(settings))
+        write = stack.enter_context(json_lines(out)) if out is not None else None
+        draw = stack.enter_context(watch(len(days), show))
+        stack.enter_context(listening(draw))
+        for each in plan_days(settings, application_rules(settings), days, chat, summary):
+            if write is not None:
+                write(each.to_json())
+            elif len(shown) < SHOWN:
+                shown.append(each)
+    if as_json:
+        told = summary.to_json() | ({"out": str(out.resolve())} if out is not None else {})
+        typer.echo(_json_line(told | ({} if out is not None else {"first": [each.to_json() for each in shown]})))
+        return DONE
+    for each in shown:
+        _show_planned(each)
+    _show_summary(summary, out)
+    return DONE
+
+
+def _nothing_sent(why: str, *, as_json: bool) -> int:
+    typer.echo(json.dumps({"requests": [], "note": why}) if as_json else why)
+    return DONE
+
+
+def _show_planned(planned: Planned) -> None:
+    """A request: what is asked of whom, the system prompt by its version, the data whole."""
+    from stef_core.prompts import prompt_of
+
+    request, tokens = planned.request, f"about {planned.tokens} tokens"
+    where = "its answer is in the cache" if planned.cached else "not in the cache"
+    reading = {"offline": "rests on the offline reading", "model": "rests on the model's reading"}.get(planned.reading or "")
+    about = [f"model {request.model}", f"schema {request.schema_name}", tokens, where, *([reading] if reading else [])]
+    typer.echo(f"{planned.query_id} · {planned.stage} · {' · '.join(about)}")
+    for message in request.messages:
+        prompt = prompt_of(message.content)
+        typer.echo(f"{message.role}: prompt {prompt.version}" if prompt is not None else f"{message.role}:\n{message.content}")
+    typer.echo()
+
+
+def _show_summary(summary: Summary, out: Path | None = None, *, err: bool = False) -> None:
+    told = summary.to_json()
+    lines = [
+        f"rows: {told['rows']}, requests: {told['requests']}, distinct: {told['distinct_requests']}, already in the cache: "
+        f"{told['in_cache']}; about {told['tokens_estimate']} tokens would be sent, nothing was",
+        *(f"· {note}" for note in told["notes"]),
+    ]
+    if out is not None:
+        lines.append(f"Requests  {out.resolve()}")
+    for line in lines:
+        typer.echo(line, err=err)
 
 
 def _rules_of(settings: Settings, application: str | None) -> Callable[[QueryRecord], Rules]:

@@ -23,7 +23,7 @@ MENDABLE = frozenset({"judge_unavailable", "question_reader_unavailable", "judge
 }
 CHANGES = ("new", "input", "core", "judge", "model", "prompt", "rules", "catalogue", "unanswered")
 # what a row of the log tells that no score rests on; taken from the log as it is now
-CARRIED = ("agent_id", "agent_version", "asked_at", "user_feedback", "extra")
+CARRIED = ("agent_id", "agent_version", "asked_at", "user_feedback")
 COMPARED = ("phi", "band", "status", "filter_status")
 
 PLAN = pl.Schema(

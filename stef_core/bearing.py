@@ -78,7 +78,7 @@ def bearing_rules(rules: Rules, reading: Reading) -> Rules:
 
 def input_hash(record: QueryRecord) -> str:
     """SHA-256 over what is scored of a row, first 16 hex digits: another one means that the row must be scored anew."""
-    texts = (record.user_question, record.enriched_question, record.generated_sql)
+    texts = (record.user_question, record.enriched_question, record.generated_sql, record.extra)
     text = json.dumps((record.query_id, record.app_id, *texts, record.dialect), ensure_ascii=False, separators=(",", ":"))
     return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:16]
 

@@ -11,7 +11,7 @@ import datetime as dt
 import hashlib
 import json
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 
@@ -20,6 +20,8 @@ import polars as pl
 from stef_core.frames import LOG_CATALOGUE, compact_json, frame_of
 from stef_core.lexicon import identifier_words, word_similarity
 from stef_core.records import AllOf, AnyOf, Condition, QueryRecord, ScalarQuery, SqlSpec, SubQuery
+from stef_core.redact import Redaction, redaction
+from stef_core.rules import Rules
 
 KEPT = 16  # witnesses kept of a fact; no check needs to count further
 
@@ -28,8 +30,15 @@ KEPT = 16  # witnesses kept of a fact; no check needs to count further
 Fact = tuple[str, str]
 
 
-def facts_of(spec: SqlSpec) -> frozenset[Fact]:
-    """What one query shows: tables, columns with their owners, join edges."""
+NOTHING = Redaction(())
+
+
+def facts_of(spec: SqlSpec, hidden: Redaction = NOTHING) -> frozenset[Fact]:
+    """What one query shows: tables, columns with their owners, join edges, values; nothing that is to be masked."""
+    return frozenset(fact for fact in _facts(spec, hidden) if not hidden or hidden.mask(fact[1]) == fact[1])
+
+
+def _facts(spec: SqlSpec, hidden: Redaction) -> set[Fact]:
     facts: set[Fact] = {("table", t) for t in spec.tables}
     for table, column in spec.columns:
         if table and table in spec.tables:
@@ -39,13 +48,13 @@ def facts_of(spec: SqlSpec) -> frozenset[Fact]:
             ("edge", f"{edge.left_table}.{edge.left_column}={edge.right_table}.{edge.right_column}"),
             ("pair", f"{edge.left_table}={edge.right_table}"),
         }
-    for column, literal in compared_texts(spec.filters):
+    for column, literal in compared_texts(spec.filters, hidden):
         facts |= {("value", f"{column}={literal}"), ("literal", literal)}
     for column, operator, shape in compared_forms(spec.filters):
         facts |= {("operator", f"{column} {operator}"), ("format", f"{column}={shape}"), ("compared", column)}
     for branch in spec.branches:
-        facts |= facts_of(branch)
-    return frozenset(facts)
+        facts |= _facts(branch, hidden)
+    return facts
 
 
 def compared_forms(conditions: Iterable[Condition]) -> Iterator[tuple[str, str, str]]:
@@ -74,17 +83,20 @@ def shape_of(literal: str) -> str:
     return "word" if text else "empty"
 
 
-def compared_texts(conditions: Iterable[Condition]) -> Iterator[tuple[str, str]]:
-    """(column, hash of the text) of every equality with a text; hashed, so that the catalogue holds no value of the log."""
+def compared_texts(conditions: Iterable[Condition], hidden: Redaction = NOTHING) -> Iterator[tuple[str, str]]:
+    """(column, hash of the text) of every equality with a text; hashed, so that the catalogue holds no value of the log.
+
+    A text that is to be masked is left out: a phone number can be guessed from its hash.
+    """
     for condition in conditions:
         if isinstance(condition, AnyOf | AllOf):
-            yield from compared_texts(condition.conditions)
+            yield from compared_texts(condition.conditions, hidden)
             continue
         if isinstance(condition.value, SubQuery | ScalarQuery):
-            yield from compared_texts(condition.value.filters)
+            yield from compared_texts(condition.value.filters, hidden)
         if condition.op in ("=", "in") and isinstance(condition.column, str):
             for value in condition.value if isinstance(condition.value, tuple) else (condition.value,):
-                if isinstance(value, str) and len(value) >= 2:
+                if isinstance(value, str) and len(value) >= 2 and (not hidden or hidden.mask(value) == value):
                     yield condition.column, _hash(value)
 
 
@@ -174,19 +186,23 @@ class Catalogue:
         return _digest(f"{app}:{self._apps[app].fingerprint}" for app in sorted(self._apps))
 
 
-def mine(rows: Iterable[tuple[QueryRecord, SqlSpec]], day: dt.date) -> pl.DataFrame:
+def mine(
+    rows: Iterable[tuple[QueryRecord, SqlSpec]], day: dt.date, rules: Callable[[QueryRecord], Rules] | None = None
+) -> pl.DataFrame:
     """The facts that one day shows, as rows of LOG_CATALOGUE.
 
     Args:
         rows: Each row of the day with its specification; rows that could not be read show nothing.
         day: The day.
+        rules: The rules of a row, which say what may not be stored; everything may where None.
     """
     found: dict[tuple[str, Fact], set[str]] = {}
     for record, spec in rows:
         if spec.parse_status not in ("ok", "other_dialect", "repaired"):
             continue
         witness = witness_of(record.user_question)
-        for fact in facts_of(spec):
+        hidden = redaction(rules(record), spec, record=record) if rules is not None else NOTHING
+        for fact in facts_of(spec, hidden):
             found.setdefault((record.app_id, fact), set()).add(witness)
     lines = [
         {

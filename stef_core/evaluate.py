@@ -467,15 +467,15 @@ def _guarded(
         return results
     except StefError:
         raise
-    except Exception as error:  # whatever one row holds, the rest of the day is scored
+    except Exception as error:  # noqa: BLE001  # whatever one row holds, the rest of the day is scored
         if len(rows) > 1:
             middle = len(rows) // 2
             return [result for part in (rows[:middle], rows[middle:]) for result in _guarded(part, run, failed, query_id)]
-        # the error's own text may quote what the rules redact, so it is for the debug log alone
+        # the error's own text may quote what the rules redact, so no log holds it
         frame = traceback.extract_tb(error.__traceback__)[-1]
         message = f"The evaluator failed on this row: {type(error).__name__} in {PurePath(frame.filename).name}:{frame.lineno}."
         logger.warning("row %s is unscored (%s): %s", query_id(rows[0]), EVALUATOR_ERROR, message)
-        logger.debug("row %s", query_id(rows[0]), exc_info=True)
+        logger.debug("row %s:\n%s", query_id(rows[0]), "".join(traceback.format_tb(error.__traceback__)))
         return [failed(rows[0], message)]
 
 

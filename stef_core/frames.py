@@ -312,7 +312,7 @@ RECORDED = ("scoring_runs", "experiment_runs", "experiment_results", "rules_hist
 
 def records_of(frame: pl.DataFrame) -> list[QueryRecord]:
     """Rows of a query log as records; a null application becomes ``default``."""
-    names = list(QUERY_LOG)
+    names = [*QUERY_LOG, *({"extra"} & set(frame.columns))]
     return [QueryRecord(**(row | {"app_id": row["app_id"] or "default"})) for row in frame.select(names).iter_rows(named=True)]
 
 

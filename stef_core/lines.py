@@ -57,6 +57,19 @@ def explain_lines(
             yield each if isinstance(each, dict) else next(evaluations).to_json()
 
 
+def rows_of_lines(lines: Iterable[bytes], rules: Callable[[QueryRecord], Rules]) -> Iterator[tuple[QueryRecord, Rules] | str]:
+    """Each line as a record with its rules, lazily and in order; of a bad line why it is bad. Blank lines are passed over.
+
+    Args:
+        lines: As in `explain_lines`.
+        rules: The rules of a row that brings none of its own.
+    """
+    for number, line in enumerate(lines, 1):
+        if line.strip():
+            row = _read(number, line, rules)
+            yield str(row["reason"]) if isinstance(row, dict) else row
+
+
 def record_of_line(line: bytes, number: int) -> tuple[QueryRecord, Rules | None]:
     """One line as a record, and the rules it brings.
 

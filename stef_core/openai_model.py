@@ -54,6 +54,9 @@ BACKOFF_S, BACKOFF_MAX_S = 0.5, 20.0
 # how long others wait for the first request to find out what the endpoint accepts; a 400 comes at once, an answer may not
 PROBE_S = 2.0
 
+KEY_QUOTED = 8  # characters from which on the beginning of the key is taken for the key in a message of the endpoint
+KEY_LONG = 16  # characters from which on a key is looked for in answers, where a shorter one may be any word
+
 _RETRIED = frozenset({408, 409, 425, 429})
 _THROTTLED = frozenset({429, 503})
 _NOBODY_THERE = frozenset({502, 503, 504})  # a gateway answered for an endpoint that did not
@@ -695,6 +698,8 @@ class OpenAIChatModel:
         text = getattr(message, "content", None)
         if not isinstance(text, str) or not text.strip():
             return _Fault("The model's response has no text.", "judge_empty", tokens_in=tokens_in, tokens_out=tokens_out)
+        if len(self._api_key) >= KEY_LONG:
+            text = text.replace(self._api_key, "***")
         probability = _probability(getattr(choice, "logprobs", None), request.measured) if request.measured else None
         return _Raw(text, tokens_in, tokens_out, step, probability)
 
@@ -757,9 +762,14 @@ class OpenAIChatModel:
         return f"{self._where} gave no answer within {self._timeout_s:g} s; raise STEF_TIMEOUT_S if it is only slow"
 
     def _clean(self, text: str) -> str:
-        text = " ".join(text.split())
-        text = text.replace(self._api_key, "***") if len(self._api_key) > 4 else text
+        text = self._without_key(" ".join(text.split()))
         return text if len(text) <= 200 else text[:199] + "…"
+
+    def _without_key(self, text: str) -> str:
+        """A text in which the endpoint may have quoted the key, or as much of it as its messages hold."""
+        for length in range(len(self._api_key), KEY_QUOTED - 1, -1):
+            text = text.replace(self._api_key[:length], "***")
+        return text.replace(self._api_key, "***") if 4 < len(self._api_key) < KEY_QUOTED else text
 
     # --- cache and counts ---
 

@@ -49,6 +49,7 @@ class QueryRecord:
     app_id: str = "default"
     asked_at: dt.datetime | None = None
     dialect: str | None = None
+    extra: str | None = None  # JSON object of the log's further columns; carried through, never read
 
 
 # --- columns, values and conditions ---------------------------------------------------------------------------------

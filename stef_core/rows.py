@@ -16,24 +16,26 @@ import polars as pl
 from stef_core.bearing import bearing_of, input_hash
 from stef_core.canonical import alignment_json, basis_json, finding_json, question_spec_json, sql_spec_json
 from stef_core.evaluate import Examined
-from stef_core.frames import QUERY_FINDINGS, QUERY_LOG, QUERY_SCORES, compact_json, frame_of
-from stef_core.records import Evaluation, QueryRecord, Reading, Verdict
-from stef_core.redact import Redaction, redact, redaction
+from stef_core.frames import QUERY_FINDINGS, QUERY_SCORES, compact_json, frame_of
+from stef_core.records import Evaluation, QueryRecord, Reading, SqlSpec, Verdict
+from stef_core.redact import READ, Redaction, redact_record, redaction
 from stef_core.rules import Rules
 from stef_core.scoring import compose_frame
 from stef_core.version import CORE_VERSION
 
 # reasons of a row that an endpoint did not answer for, as opposed to one that it answered badly
 UNANSWERED = frozenset({"judge_unavailable", "question_reader_unavailable"})
+UNREAD = SqlSpec(parse_status="unparseable")  # of a row that nothing is known of
 
 # what reading and aligning say of a row; grain: query_id
 EXAMINED = pl.Schema(
     {
         "query_id": pl.String(),
-        # as they may be stored: literals of redacted columns masked
+        # as they may be stored: what the rules redact is masked
         "user_question": pl.String(),
         "enriched_question": pl.String(),
         "generated_sql": pl.String(),
+        "extra": pl.String(),
         "parse_status": pl.String(),
         "sql_dialect": pl.String(),
         "question_spec": pl.String(),
@@ -78,21 +80,30 @@ JUDGED = pl.Schema(
 
 
 def examined_frame(examined: Sequence[Examined], records: Sequence[QueryRecord], rules: Sequence[Rules]) -> pl.DataFrame:
-    """What reading and aligning say of each row, as a frame of `EXAMINED`; redacted literals are masked."""
+    """What reading and aligning say of each row, as a frame of `EXAMINED`; what the rules redact is masked."""
     rows = zip(examined, records, rules, strict=True)
     return frame_of([_examined_row(*row) for row in rows], EXAMINED)
 
 
-def judged_frame(evaluations: Sequence[Evaluation], rules: Sequence[Rules], *, judge: str, model: str | None) -> pl.DataFrame:
-    """The verdict on each row, as a frame of `JUDGED`; redacted literals are masked.
+def judged_frame(
+    evaluations: Sequence[Evaluation],
+    records: Sequence[QueryRecord],
+    rules: Sequence[Rules],
+    *,
+    judge: str,
+    model: str | None,
+) -> pl.DataFrame:
+    """The verdict on each row, as a frame of `JUDGED`; what the rules redact is masked.
 
     Args:
         evaluations: One a row.
+        records: The rows, in the same order.
         rules: The rules of each row, in the same order.
         judge: Name of the judge in force, for rows that got no verdict.
         model: Its model, likewise.
     """
-    return frame_of([_judged_row(e, r, judge, model) for e, r in zip(evaluations, rules, strict=True)], JUDGED)
+    rows = zip(evaluations, records, rules, strict=True)
+    return frame_of([_judged_row(*row, judge, model) for row in rows], JUDGED)
 
 
 def findings_frame(
@@ -103,10 +114,10 @@ def findings_frame(
     day: dt.date,
     run_id: str,
 ) -> pl.DataFrame:
-    """The findings of each row, numbered from 0, as a frame of `QUERY_FINDINGS`; redacted literals are masked."""
+    """The findings of each row, numbered from 0, as a frame of `QUERY_FINDINGS`; what the rules redact is masked."""
     rows = []
     for evaluation, record, its_rules in zip(evaluations, records, rules, strict=True):
-        mask = _masker(its_rules, evaluation.reading)
+        mask = _masker(_redaction(its_rules, evaluation.reading, record), evaluation.reading)
         rows += [
             {
                 "dt": day,
@@ -151,7 +162,7 @@ def score_frame(
         polars.exceptions.ComputeError: A ``query_id`` is there twice on one side.
         ValueError: A row of the log was lost on the way.
     """
-    stored = [name for name in EXAMINED if name in QUERY_LOG and name != "query_id"]
+    stored = [name for name in EXAMINED if name in log.columns and name != "query_id"]
     joined = (
         log.drop(stored)
         .with_columns(pl.col("app_id").fill_null("default"))
@@ -178,13 +189,15 @@ def score_frame(
 
 def _examined_row(each: Examined, record: QueryRecord, rules: Rules) -> dict[str, Any]:
     reading, evidence = each.reading, each.evidence
-    mask = _masker(rules, reading)
-    stored = redact(record, reading, rules) if reading else record
+    found = _redaction(rules, reading, record)
+    mask = _masker(found, reading)
+    stored = redact_record(record, reading.sql if reading else UNREAD, found, rules) if found is not None else record
     return {
         "query_id": each.query_id,
         "user_question": stored.user_question,
         "enriched_question": stored.enriched_question,
         "generated_sql": stored.generated_sql,
+        "extra": stored.extra,
         "parse_status": reading.sql.parse_status if reading else None,
         "sql_dialect": reading.sql.dialect if reading else None,
         "question_spec": compact_json(mask(question_spec_json(reading.question))) if reading else None,
@@ -199,7 +212,7 @@ def _examined_row(each: Examined, record: QueryRecord, rules: Rules) -> dict[str
         "rules_hash": each.rules_hash,
         "catalogue": each.catalogue,
         "input_hash": input_hash(record),
-        "bearing": _stored_bearing(reading, rules) if reading else None,
+        "bearing": _stored_bearing(reading, found) if reading else None,
         "read_tokens_in": each.tokens_in,
         "read_tokens_out": each.tokens_out,
         "read_calls": each.calls,
@@ -207,27 +220,27 @@ def _examined_row(each: Examined, record: QueryRecord, rules: Rules) -> dict[str
     }
 
 
-def _stored_bearing(reading: Reading, rules: Rules) -> str:
+def _stored_bearing(reading: Reading, found: Redaction | None) -> str:
     """What rules can bear on, without the words of literals that may not be stored."""
     bearing = bearing_of(reading)
-    if rules.redact:
-        found = redaction(rules, reading.sql, reading.question, reading.enriched)
+    if found is not None:
         hidden = {word for literal in found.literals for word in literal.casefold().split()}
         kept = frozenset(word for word in bearing.words if word not in hidden and found.mask(word) == word)
         bearing = replace(bearing, words=kept)
     return compact_json(bearing.to_json())
 
 
-def _judged_row(each: Evaluation, rules: Rules, judge: str, model: str | None) -> dict[str, Any]:
+def _judged_row(each: Evaluation, record: QueryRecord, rules: Rules, judge: str, model: str | None) -> dict[str, Any]:
     verdict = each.verdict or Verdict(grade=None, judge=judge, model=model)
     graded = verdict.grade is not None
+    mask = _masker(_redaction(rules, each.reading, record), each.reading)
     return {
         "query_id": each.query_id,
         "status": each.status,
         "reason": each.reason,
         "verdict": verdict.grade,
         "confidence": verdict.confidence if graded else None,
-        "verdict_reasons": compact_json(_masker(rules, each.reading)(list(verdict.reasons))) if each.verdict else None,
+        "verdict_reasons": compact_json(mask(list(verdict.reasons))) if each.verdict else None,
         "verdict_basis": compact_json(basis_json(verdict.basis)) if verdict.basis else None,
         "p_right": each.score.p_right if each.score else None,
         "judge": verdict.judge,
@@ -239,12 +252,17 @@ def _judged_row(each: Evaluation, rules: Rules, judge: str, model: str | None) -
     }
 
 
-def _masker(rules: Rules, reading: Reading | None) -> Callable[[Any], Any]:
-    """What masks the redacted literals of a row in a JSON value."""
-    if not rules.redact or reading is None:
+def _redaction(rules: Rules, reading: Reading | None, record: QueryRecord) -> Redaction | None:
+    """What the rules redact of a row; None where they redact nothing."""
+    sides = (reading.sql, reading.question, reading.enriched) if reading else (UNREAD,)
+    return redaction(rules, *sides, record=record) if rules.redact else None
+
+
+def _masker(found: Redaction | None, reading: Reading | None) -> Callable[[Any], Any]:
+    """What masks in a JSON value whatever is redacted of a row."""
+    if found is None:
         return lambda value: value
-    found = redaction(rules, reading.sql, reading.question, reading.enriched)
-    if reading.sql.parse_status in ("unparseable", "no_sql", "not_a_query"):
+    if reading is None or reading.sql.parse_status not in READ:
         # nobody knows which literals stand beside a redacted column, so none is kept
         return lambda value: _mask_unread(found, value)
     return found.mask_json
@@ -257,4 +275,4 @@ def _mask_unread(found: Redaction, value: Any) -> Any:
         return [_mask_unread(found, item) for item in value]
     if isinstance(value, dict):
         return {key: _mask_unread(found, item) for key, item in value.items()}
-    return value
+    return found.mask_json(value)

@@ -11,9 +11,9 @@ import json
 from collections.abc import Mapping
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal, TypeAlias
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
+from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag, ValidationError, ValidationInfo, field_validator
 
 from stef_core.errors import RuleError
 
@@ -40,6 +40,77 @@ class MetricDefinition(_Strict):
     column: str = Field(min_length=1, description="Its column, or *.")
 
 
+class RedactKind(_Strict):
+    """Values of one kind, wherever they stand in a row: ``{"kind": "phone", "region": ["DE", "AT"]}``."""
+
+    kind: Literal["email", "phone", "card", "iban", "national_id"] = Field(description="What is masked.")
+    region: str | tuple[str, ...] | None = Field(
+        default=None,
+        validate_default=True,
+        description="ISO 3166 code, or several: whose national ids, or where a phone number without country code is from.",
+    )
+
+    @field_validator("region")
+    @classmethod
+    def _known_region(cls, value: str | tuple[str, ...] | None, info: ValidationInfo) -> str | tuple[str, ...] | None:
+        kind = info.data.get("kind")
+        regions = (value,) if isinstance(value, str) else value or ()
+        if kind == "national_id":
+            from stef_core.sensitive import NATIONAL_IDS
+
+            if not regions or not set(regions) <= set(NATIONAL_IDS):
+                raise ValueError(f"names the countries whose ids are meant: use some of {' '.join(sorted(NATIONAL_IDS))}")
+        elif kind == "phone":
+            from phonenumbers import SUPPORTED_REGIONS  # paid for where a rule asks
+
+            if not set(regions) <= set(SUPPORTED_REGIONS):
+                raise ValueError("names a country that no phone number is from; write its ISO 3166 code in capitals, e.g. DE")
+        elif regions and kind is not None:
+            raise ValueError("goes with phone and national_id alone")
+        return value
+
+    @property
+    def regions(self) -> tuple[str, ...]:
+        """Its regions as a list."""
+        return (self.region,) if isinstance(self.region, str) else self.region or ()
+
+
+class RedactPattern(_Strict):
+    """Values of an own form, wherever they stand in a row: ``{"pattern": "K-\\d{6}", "name": "customer_no"}``."""
+
+    pattern: str = Field(min_length=1, description="Regular expression in RE2's syntax; the case of letters does not count.")
+    name: str = Field(min_length=1, description="What it stands for.")
+
+    @field_validator("pattern")
+    @classmethod
+    def _compiles(cls, value: str) -> str:
+        from stef_core.sensitive import compile_pattern
+
+        compile_pattern(value)
+        return value
+
+
+def _entry_tag(entry: Any) -> str | None:
+    """Which form an entry of `redact` has."""
+    if isinstance(entry, str):
+        return "column"
+    if isinstance(entry, RedactKind) or (isinstance(entry, dict) and "kind" in entry):
+        return "kind"
+    return "pattern" if isinstance(entry, RedactPattern) or (isinstance(entry, dict) and "pattern" in entry) else None
+
+
+_ENTRIES: dict[str, type[BaseModel]] = {"kind": RedactKind, "pattern": RedactPattern}
+RedactEntry: TypeAlias = str | RedactKind | RedactPattern
+_AnyEntry: TypeAlias = Annotated[
+    Annotated[str, Tag("column")] | Annotated[RedactKind, Tag("kind")] | Annotated[RedactPattern, Tag("pattern")],
+    Discriminator(
+        _entry_tag,
+        custom_error_type="redact_entry",
+        custom_error_message='must be the name of a column, {"kind": …} or {"pattern": …, "name": …}',
+    ),
+]
+
+
 class Rules(_Strict):
     """R_app of one application (method.md section 9)."""
 
@@ -55,7 +126,10 @@ class Rules(_Strict):
     tolerate_order_by: bool = Field(default=True, description="Accept a default order that nobody asked for.")
     trust_enrichment: bool = Field(default=False, description="Filters that only the reformulation adds are required.")
     no_sql: Literal["score", "exclude"] = Field(default="score", description="exclude: a missing SQL is unscored (declined).")
-    redact: list[str] = Field(default=[], description="Columns (globs) whose literals are neither stored nor sent to a model.")
+    redact: list[_AnyEntry] = Field(
+        default=[],
+        description="What is neither stored nor sent to a model: literals of columns (globs), kinds of values, own patterns.",
+    )
     judge_notes: list[str] = Field(default=[], description="Sentences handed to the LLM judge.")
 
     @field_validator("dialect")
@@ -68,6 +142,16 @@ class Rules(_Strict):
         if sqlglot_dialect(value) is None:
             raise ValueError(f"is {value!r}; use one of {' '.join(known_dialects())}")
         return value
+
+    @property
+    def redacted_columns(self) -> tuple[str, ...]:
+        """The globs of `redact`."""
+        return tuple(entry for entry in self.redact if isinstance(entry, str))
+
+    @property
+    def redacted_values(self) -> tuple[RedactKind | RedactPattern, ...]:
+        """The kinds and patterns of `redact`."""
+        return tuple(entry for entry in self.redact if not isinstance(entry, str))
 
     @cached_property
     def canonical(self) -> str:
@@ -143,7 +227,7 @@ class Rules(_Strict):
                 "metric_definitions": {
                     w: m for w, m in self.metric_definitions.items() if _words(w) & words or named(m.column)
                 },
-                "redact": [c for c in self.redact if named(c)],
+                "redact": [e for e in self.redact if not isinstance(e, str) or named(e)],  # a value may stand anywhere
             }
         )
 
@@ -231,7 +315,10 @@ def rules_schema() -> dict[str, Any]:
 
 def _sentence(source: str, error: Any) -> str:
     where = ""
-    for part in error["loc"]:
+    loc = error["loc"]
+    if loc[0] == "redact":  # the form of an entry is no part of its path
+        loc = tuple(part for n, part in enumerate(loc) if n != 2)
+    for part in loc:
         where += f"[{part}]" if isinstance(part, int) else f".{part}" if where else str(part)
     if error["type"] == "extra_forbidden":
         known = ", ".join(_keys_at(error["loc"][:-1]))
@@ -242,7 +329,9 @@ def _sentence(source: str, error: Any) -> str:
 
 def _keys_at(loc: tuple[Any, ...]) -> list[str]:
     model: type[BaseModel] = Rules
-    if loc and loc[0] == "benign_filters":
+    if loc and loc[0] == "redact":
+        model = _ENTRIES[loc[2]]
+    elif loc and loc[0] == "benign_filters":
         model = BenignFilter
     elif loc and loc[0] == "metric_definitions":
         model = MetricDefinition

@@ -85,9 +85,9 @@ def plan_partition(
     with open_warehouse(settings, read_only=True) as store:
         published = {name: store.read(name, day=day) for name in READ}
         history = store.read("rules_history")
-    then = RulesThen(dict(history.select("content_hash", "document").iter_rows()))
-    now = determinants_of(settings)
-    rows = _shown(partition, published, rules, now)
+    documents = dict(history.select("content_hash", "document").iter_rows())
+    then, now = RulesThen(documents), determinants_of(settings)
+    rows = _shown(partition, published, rules, now, documents)
     catalogue = catalogue_of(pl.concat([window["log_catalogue"].select(rows.columns), rows]))
     applications = partition.frame["app_id"].fill_null("default").unique().sort().to_list()
     fingerprints = {app: catalogue.fingerprint_of(app) for app in applications}
@@ -116,18 +116,30 @@ def _is_stale(plan: pl.DataFrame, scores: pl.DataFrame, rules: Mapping[str, Rule
     return scores.filter(~pl.all_horizontal(same)).height > 0
 
 
+def _redacts(document: str | None) -> list[Any] | None:
+    return None if document is None else list(Rules.model_validate_json(document).redact)
+
+
 def _shown(
-    partition: Partition, published: Mapping[str, pl.DataFrame], rules: Mapping[str, Rules], now: Determinants
+    partition: Partition,
+    published: Mapping[str, pl.DataFrame],
+    rules: Mapping[str, Rules],
+    now: Determinants,
+    documents: Mapping[str, str],
 ) -> pl.DataFrame:
-    """What the day shows of tables and columns: as published where its rows and the code are the same, else mined anew."""
+    """What the day shows of tables and columns: as published where rows, code and redaction are the same, else mined anew."""
     records = records_of(partition.frame)
     scores = published["query_scores"]
     stored = set(zip(scores["query_id"].to_list(), scores["input_hash"].to_list(), strict=True))
     same_code = scores.filter(pl.col("core_version").ne_missing(now.core_version)).is_empty()
+    same_code = same_code and all(
+        _redacts(documents.get(version)) == list(rules.get(app, rules["default"]).redact)
+        for app, version in scores.select("app_id", "rules_version").unique().iter_rows()
+    )
     if same_code and {(r.query_id, input_hash(r)) for r in records} == stored:
         return published["log_catalogue"]
     pick = rules_picker(rules)
-    return mine(((r, extract_sql(r.generated_sql, r.dialect or pick(r).dialect)) for r in records), partition.day)
+    return mine(((r, extract_sql(r.generated_sql, r.dialect or pick(r).dialect)) for r in records), partition.day, pick)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -70,7 +70,9 @@ def learn(batches: Sequence[Extracted], earlier: pl.DataFrame, day: dt.date) -> 
         earlier: Rows of ``log_catalogue`` of the days before.
         day: The partition.
     """
-    rows = mine(((read.record, read.reading.sql) for batch in batches for read in batch.read), day)
+    own = {read.record.app_id: rules for batch in batches for read, rules in zip(batch.read, batch.rules, strict=True)}
+    every = ((read.record, read.reading.sql) for batch in batches for read in batch.read)
+    rows = mine(every, day, lambda record: own[record.app_id])
     return Catalogued(rows=rows, catalogue=catalogue_of(pl.concat([earlier.select(rows.columns), rows])))
 
 

@@ -52,7 +52,7 @@ def judge(batch: Extracted, catalogue: Catalogue, settings: Settings, day: dt.da
         evaluations = conclude_many(examined, batch.rules, chosen)
         return Judged(
             examined=examined_frame(examined, records, batch.rules),
-            judged=judged_frame(evaluations, batch.rules, judge=chosen.name, model=chosen.model),
+            judged=judged_frame(evaluations, records, batch.rules, judge=chosen.name, model=chosen.model),
             findings=findings_frame(evaluations, records, batch.rules, day=day, run_id=run_id),
             usage=(batch.usage, usage_of(chosen)),
             prompt_versions=(batch.prompt_version, chosen.prompt_version),

@@ -420,7 +420,9 @@ def row_mask(record: QueryRecord, rules: Rules, offline: QuestionPair) -> Redact
     if not rules.redact:
         return Redaction(())
     sql = extract_sql(record.generated_sql, record.dialect or rules.dialect)
-    return redaction(rules, sql, offline.question, offline.enriched, numbered=True) if sql.parse_status in READ else None
+    if sql.parse_status not in READ:
+        return None
+    return redaction(rules, sql, offline.question, offline.enriched, record=record, numbered=True)
 
 
 def words_of(rules: Rules, lemmas: frozenset[str]) -> dict[str, Any]:

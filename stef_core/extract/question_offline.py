@@ -40,6 +40,7 @@ from stef_core.extract.question_text import clean, language_of, parentheses, spl
 from stef_core.extract.question_tokens import Token, tokenize
 from stef_core.lexicon import words
 from stef_core.records import Aggregation, AllOf, AnyOf, Column, Condition, Filter, Hint, Mentions, QueryRecord, QuestionSpec
+from stef_core.redact import unified
 from stef_core.rules import Rules
 from stef_core.vocabulary import ORDER_SIGNS_ELSEWHERE, ORDER_WORDS_ELSEWHERE, STOP_WORDS
 
@@ -69,7 +70,8 @@ class OfflineReader:
         from stef_core.evaluate import QuestionPair  # evaluate imports this module
 
         out = []
-        for record, own in zip(records, rules, strict=True):
+        for written, own in zip(records, rules, strict=True):
+            record = unified(written, own)
             question, enriched = record.user_question or "", record.enriched_question
             if enriched is None or not enriched.strip():
                 out.append(QuestionPair(question=extract_question(question, own)))

@@ -183,7 +183,7 @@ def judge_data(evidence: Evidence, rules: Rules) -> dict[str, Any]:
     """What a judge is shown of a row: its texts, the analysis, and the rules that bear on it."""
     record, reading = evidence.record, evidence.reading
     question, enriched = separate(record.user_question or "").text, separate(record.enriched_question or "").text
-    mask = redaction(rules, reading.sql, reading.question, reading.enriched, numbered=True)
+    mask = redaction(rules, reading.sql, reading.question, reading.enriched, record=record, numbered=True)
     bearing = bearing_rules(rules, reading)
     dialect = reading.sql.dialect or record.dialect or rules.dialect
     # masked before it is cut, as a cut may go through a literal

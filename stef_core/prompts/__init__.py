@@ -17,6 +17,12 @@ class Prompt:
     version: str
 
 
+def prompt_of(text: str) -> Prompt | None:
+    """The prompt of this package that a text is; None where it is none."""
+    names = (file.name for file in files(__package__).iterdir() if file.name.endswith(".md"))
+    return next((prompt for name in sorted(names) if (prompt := load_prompt(name.removesuffix(".md"))).text == text), None)
+
+
 @cache
 def load_prompt(name: str) -> Prompt:
     """Read one prompt of this package.

@@ -15,6 +15,7 @@ from stef_core import Evaluation, QueryRecord, evaluate
 from stef_core.catalogue import KEPT, Catalogue, catalogue_of, compared_texts, facts_of, mine, shape_of, witness_of
 from stef_core.extract.sql import extract_sql
 from stef_core.frames import LOG_CATALOGUE
+from stef_core.rules import RedactKind, Rules
 
 DAY = dt.date(2026, 3, 2)
 JOIN = "SELECT m.name FROM members m JOIN loans l ON m.id = l.member_id WHERE l.days > {n}"
@@ -66,6 +67,22 @@ def test_a_query_shows_its_tables_columns_joins_and_texts() -> None:
         ("value", f"city={literal}"),
         ("literal", literal),
     } <= facts
+
+
+def test_a_value_that_is_redacted_bears_no_witness_not_even_as_a_hash() -> None:
+    rules = Rules(redact=["name", RedactKind(kind="email")])
+    sql = (
+        "SELECT id FROM members WHERE name = 'Kim' AND mail = 'kim@example.org' AND mail || 'kim@example.org' = 'x' "
+        "AND city = 'Lyon'"
+    )
+    row = asked("Who is it?", sql)
+
+    frame = mine([(row, extract_sql(sql, "postgres"))], DAY, lambda _: rules)
+
+    keys = dict(zip(frame["key"], frame["kind"], strict=True))
+    assert [key for key in keys if "kim" in key] == []
+    assert [key.partition("=")[0] for key, kind in keys.items() if kind == "value"] == ["city"]
+    assert keys["members.name"] == "column"
 
 
 def test_every_branch_and_subquery_bears_witness() -> None:

@@ -335,6 +335,31 @@ def test_the_key_never_stands_in_a_message(openai_server: OpenAIServer, chat: Op
     assert "***" in message
 
 
+LONG_KEY = "sk-planted-0123456789abcdef"
+
+
+@pytest.mark.parametrize("said", [LONG_KEY, LONG_KEY[:12] + "…", f"Bearer {LONG_KEY}!"], ids=["whole", "cut off", "header"])
+@pytest.mark.parametrize("status", [400, 403, 429, 500, 503])
+def test_nothing_of_the_key_stands_in_a_message(said: str, status: int, openai_server: OpenAIServer, sleeps: Sleeps) -> None:
+    openai_server.script = lambda *_: error(status, f"Incorrect key provided: {said}")
+
+    with open_chat(openai_server, sleeps, api_key=LONG_KEY) as chat:
+        message = failure(chat.complete_many([ask()])[0]).message
+
+    assert LONG_KEY[:8] not in message
+
+
+def test_an_answer_that_quotes_the_key_is_kept_without_it(openai_server: OpenAIServer, sleeps: Sleeps) -> None:
+    openai_server.script = lambda *_: answer({"colour": f"blue, says {LONG_KEY}"})
+    cache = MemoryCache()
+
+    with open_chat(openai_server, sleeps, api_key=LONG_KEY, cache=cache) as chat:
+        (outcome,) = chat.complete_many([ask()])
+
+    assert json.loads(success(outcome).text) == {"colour": "blue, says ***"}
+    assert LONG_KEY not in str(cache.kept)
+
+
 def test_one_bad_request_leaves_the_others_alone(openai_server: OpenAIServer, chat: OpenAIChatModel) -> None:
     openai_server.script = lambda body, _: REFUSAL if body["messages"][1]["content"] == "3" else BLUE
 

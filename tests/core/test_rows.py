@@ -75,7 +75,7 @@ def scored(log: pl.DataFrame, judge: Any, *, reverse: bool = False) -> pl.DataFr
     examined = examine_many(records, rules, reader)
     evaluations = conclude_many(examined, rules, judge)
     left = examined_frame(examined, records, rules)
-    right = judged_frame(evaluations, rules, judge=judge.name, model=judge.model)
+    right = judged_frame(evaluations, records, rules, judge=judge.name, model=judge.model)
     if reverse:
         left, right = left.reverse(), right.reverse().sample(fraction=1.0, shuffle=True, seed=7)
     return score_frame(log, left, right, day=DAY, run_id="r", scored_at=NOW, prompt_version=None)
@@ -128,7 +128,7 @@ def test_row_lost_on_the_way_is_refused() -> None:
     rules = [Rules()] * len(records)
     examined = examine_many(records, rules, OfflineReader())
     left = examined_frame(examined, records, rules)
-    right = judged_frame(conclude_many(examined, rules, Moody()), rules, judge="j", model=None)
+    right = judged_frame(conclude_many(examined, rules, Moody()), records, rules, judge="j", model=None)
 
     with pytest.raises(ValueError, match="9 rows went in and 8 came out"):
         score_frame(log, left, right, day=DAY, run_id="r", scored_at=NOW, prompt_version=None)
@@ -139,7 +139,7 @@ def test_row_doubled_on_the_way_is_refused() -> None:
     records, rules = records_of(log), [Rules()]
     examined = examine_many(records, rules, OfflineReader())
     left = examined_frame(examined, records, rules)
-    right = judged_frame(conclude_many(examined, rules, Moody()), rules, judge="j", model=None)
+    right = judged_frame(conclude_many(examined, rules, Moody()), records, rules, judge="j", model=None)
 
     with pytest.raises(pl.exceptions.ComputeError, match="1:1"):
         score_frame(log, pl.concat([left, left]), right, day=DAY, run_id="r", scored_at=NOW, prompt_version=None)

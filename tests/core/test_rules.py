@@ -1,12 +1,24 @@
 """R_app: validation that names the path, mappings, and the part that bears on a row."""
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
 from stef_core.errors import RuleError
-from stef_core.rules import BenignFilter, Rules, load_rules, load_rules_dir, parse_rules, rules_schema, rules_version
+from stef_core.rules import (
+    BenignFilter,
+    RedactKind,
+    RedactPattern,
+    Rules,
+    load_rules,
+    load_rules_dir,
+    parse_rules,
+    rules_schema,
+    rules_version,
+)
 
 ROOT = Path(__file__).parents[2]
 
@@ -31,6 +43,67 @@ def test_a_wrong_operator_says_which_are_right() -> None:
 def test_an_unknown_dialect_says_which_are_known() -> None:
     with pytest.raises(RuleError, match=r"retail\.json: dialect: is 'klingon'; use one of .*snowflake"):
         parse_rules('{"dialect": "klingon"}', "retail.json")
+
+
+@pytest.mark.parametrize(
+    ("entry", "message"),
+    [
+        ('{"kind": "mail"}', r"redact\[1\]\.kind: input should be 'email', .*\(got 'mail'\)"),
+        ('{"kind": "card", "region": "DE"}', r"redact\[1\]\.region: goes with phone and national_id alone"),
+        ('{"kind": "national_id"}', r"redact\[1\]\.region: names the countries whose ids are meant: use some of AT .* ZA"),
+        ('{"kind": "national_id", "region": ["DE", "XX"]}', r"redact\[1\]\.region: names the countries"),
+        (
+            '{"kind": "phone", "region": "de"}',
+            r"redact\[1\]\.region: names a country that no phone number is from.*\(got 'de'\)",
+        ),
+        ('{"kind": "card", "name": "x"}', r"redact\[1\]\.name: unknown key; known keys: kind, region"),
+        ('{"pattern": "K-1"}', r"redact\[1\]\.name: field required"),
+        ('{"pattern": "(K", "name": "x"}', r"redact\[1\]\.pattern: is no pattern that RE2 takes: missing \)"),
+        (
+            '{"pattern": "(a)\\\\1", "name": "x"}',
+            r"redact\[1\]\.pattern: is no pattern that RE2 takes: invalid escape sequence",
+        ),
+        (
+            '{"pattern": "(x{1000}){1000}", "name": "x"}',
+            r"redact\[1\]\.pattern: is no pattern that RE2 takes: invalid repetition",
+        ),
+        ('{"pattern": "a*", "name": "x"}', r"redact\[1\]\.pattern: matches the empty text"),
+        (
+            '{"column": "mail"}',
+            r"redact\[1\]: must be the name of a column, \{\"kind\": …\} or \{\"pattern\": …, \"name\": …\}",
+        ),
+        ("7", r"redact\[1\]: must be the name of a column"),
+    ],
+)
+def test_a_wrong_entry_of_redact_is_named_with_its_file_and_path(entry: str, message: str) -> None:
+    with pytest.raises(RuleError, match=rf"^retail\.json: {message}"):
+        parse_rules(f'{{"redact": ["mail", {entry}]}}', "retail.json")
+
+
+def test_kinds_and_patterns_bear_on_every_row_and_columns_where_they_are_named() -> None:
+    kind, pattern = RedactKind(kind="phone", region="DE"), RedactPattern(pattern="K-1", name="x")
+    rules = Rules(redact=["mail", kind, pattern])
+
+    assert rules.bearing_on(frozenset({"amount"}), frozenset()).redact == [kind, pattern]
+    assert rules.bearing_on(frozenset({"mail"}), frozenset()).content_hash == rules.content_hash
+
+
+def test_the_libraries_of_redact_are_loaded_where_a_rule_asks_for_them() -> None:
+    program = (
+        "import sys; from stef_core.rules import parse_rules; from stef_core.redact import redaction\n"
+        "rules = parse_rules(sys.argv[1], 'x'); redaction(rules).mask('4111 1111 1111 1111 +49 30 901820 a@b.org K-1')\n"
+        "print(*sorted({'re2', 'stdnum', 'phonenumbers'} & set(sys.modules)))"
+    )
+
+    def loaded(*entries: object) -> str:
+        text = json.dumps({"redact": entries})
+        command = [sys.executable, "-W", "error", "-c", program, text]
+        return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout.strip()
+
+    assert loaded("mail", {"kind": "email"}) == ""
+    assert loaded({"kind": "card"}) == "stdnum"
+    assert loaded({"kind": "phone", "region": "DE"}) == "phonenumbers"
+    assert loaded({"pattern": "K-1", "name": "x"}) == "re2"
 
 
 def test_text_that_is_no_json_is_named_with_its_line() -> None:
