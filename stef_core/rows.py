@@ -16,7 +16,9 @@ import polars as pl
 from stef_core.bearing import bearing_of, input_hash
 from stef_core.canonical import alignment_json, basis_json, finding_json, question_spec_json, sql_spec_json
 from stef_core.evaluate import Examined
+from stef_core.extract.question_offline import lemmas_of
 from stef_core.frames import QUERY_FINDINGS, QUERY_SCORES, compact_json, frame_of
+from stef_core.lexicon import identifier_words
 from stef_core.records import Evaluation, QueryRecord, Reading, SqlSpec, Verdict
 from stef_core.redact import READ, Redaction, redact_record, redaction
 from stef_core.rules import Rules
@@ -212,7 +214,7 @@ def _examined_row(each: Examined, record: QueryRecord, rules: Rules) -> dict[str
         "rules_hash": each.rules_hash,
         "catalogue": each.catalogue,
         "input_hash": input_hash(record),
-        "bearing": _stored_bearing(reading, found) if reading else None,
+        "bearing": _stored_bearing(reading, found, stored) if reading else None,
         "read_tokens_in": each.tokens_in,
         "read_tokens_out": each.tokens_out,
         "read_calls": each.calls,
@@ -220,13 +222,15 @@ def _examined_row(each: Examined, record: QueryRecord, rules: Rules) -> dict[str
     }
 
 
-def _stored_bearing(reading: Reading, found: Redaction | None) -> str:
-    """What rules can bear on, without the words of literals that may not be stored."""
+def _stored_bearing(reading: Reading, found: Redaction | None, stored: QueryRecord) -> str:
+    """What rules can bear on; where something is masked, only what the masked texts and the SQL's own names tell."""
     bearing = bearing_of(reading)
     if found is not None:
-        hidden = {word for literal in found.literals for word in literal.casefold().split()}
-        kept = frozenset(word for word in bearing.words if word not in hidden and found.mask(word) == word)
-        bearing = replace(bearing, words=kept)
+        told = frozenset().union(*(lemmas_of(text) for text in (stored.user_question, stored.enriched_question) if text))
+        words = bearing.words & told
+        named = frozenset(column for _, column in reading.sql.columns)
+        columns = frozenset(c for c in bearing.columns if c in named or set(identifier_words(c)) <= told)
+        bearing = replace(bearing, words=words, columns=columns)
     return compact_json(bearing.to_json())
 
 

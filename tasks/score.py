@@ -134,7 +134,8 @@ def _unasked(judged: pl.DataFrame, findings: pl.DataFrame, reasons: frozenset[st
         return ()
     said = findings.filter(pl.col("code") == "judge_unavailable").join(rows, on="query_id", how="semi")["message"]
     kept = "" if reasons is BUDGET else "; run the day again when the endpoint is back: answers so far are kept"
-    return (f"{rows.height:,} of {judged.height:,} rows were not judged: {said[0]}{kept}",)
+    why = said[0] if said.len() else "the endpoint gave no answer"
+    return (f"{rows.height:,} of {judged.height:,} rows were not judged: {why}{kept}",)
 
 
 def _with(before: pl.DataFrame, today: pl.DataFrame) -> pl.DataFrame:

@@ -242,6 +242,11 @@ def _with_definition(aggregation: Aggregation, defined: dict[str, tuple[str, str
     return replace(aggregation, func=func, column=meaning[1])
 
 
+def lemmas_of(text: str) -> frozenset[str]:
+    """The lemmas that a text names, as `Mentions` holds them."""
+    return _mentions(tokenize(text)).lemmas
+
+
 def _mentions(tokens: Sequence[Token]) -> Mentions:
     lemmas: list[str] = []
     numbers: list[float] = []

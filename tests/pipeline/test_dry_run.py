@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pydantic import SecretStr
 
 from flows import cli
 from stef_core.extract.question_llm import question_request
@@ -18,15 +19,23 @@ from stef_core.records import QueryRecord
 from stef_core.rules import DEFAULT_RULES
 from tasks.answer_cache import SqliteAnswerCache
 from tasks.dry_run import Planned, Summary, UnsentModel, estimated_tokens, json_lines, plan
+from tasks.settings import Settings
 from tests.logs import DAY, table, write
 from tests.openai_server import OpenAIServer, Reply, answer, serving
 
 ROOT = Path(__file__).parents[2]
 SPEC: dict[str, Any] = {"projections": [], "aggregations": [], "filters": [], "group_by": []}
+MARKER = b"k" * 32
 SETTINGS = Settings(judge="openai", model="m", cache=None, marker_key=SecretStr("k" * 32))
 ROW = QueryRecord(query_id="1", user_question="How many orders came from Peru?", generated_sql="SELECT COUNT(*) FROM orders")
 NOWHERE = "https://models.example.org/v1"  # no key is set for it, and nobody is there
 ROWS = 6
+
+
+@pytest.fixture(autouse=True)
+def marker(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One key of the marker for all runs, so that equal rows make equal requests."""
+    monkeypatch.setenv("STEF_MARKER_KEY", MARKER.decode())
 
 
 def model_answer(body: dict[str, Any], _: int = 0) -> Reply:
@@ -80,11 +89,13 @@ def test_one_answer_shows_its_two_requests_with_the_data_whole(capsys: pytest.Ca
         capsys, "explain", "--dry-run", "--judge", "openai", "--model", "m", "-q", "How many?", "-s", "SELECT COUNT(*) FROM t"
     )
 
-    request = question_request(QueryRecord(query_id="", user_question="How many?", generated_sql=""), DEFAULT_RULES, "m")
+    request = question_request(
+        QueryRecord(query_id="", user_question="How many?", generated_sql=""), DEFAULT_RULES, "m", marker_key=MARKER
+    )
     assert out.splitlines()[0].startswith("explain · question · model m · schema question · about ")
     assert request.messages[1].content in out
-    assert "system: prompt question_v1@" in out
-    assert "system: prompt judge_v1@" in out
+    assert "system: prompt question_v2@" in out
+    assert "system: prompt judge_v2@" in out
     assert '"sql": "SELECT COUNT(*) FROM t"' in out
     assert "requests: 2, distinct: 2, already in the cache: 0" in out
     assert "offline reading" in out

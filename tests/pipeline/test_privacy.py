@@ -233,7 +233,7 @@ def test_a_failing_endpoint_that_repeats_the_key_is_told_without_it(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("STEF_API_KEY", KEY)
-    monkeypatch.setattr("stef_core.llm.BACKOFF_S", 0.001)
+    monkeypatch.setattr("stef_core.openai_model.BACKOFF_S", 0.001)
     write(tmp_path / "logs", table(2))
     url = f"duckdb:///{tmp_path / 'w.duckdb'}"
 
