@@ -176,7 +176,7 @@ def test_the_output_gate_refuses_what_a_careless_join_lets_through(
     records, rules, judge = records_of(log), [Rules()] * 2, SymbolicJudge()
     examined = examine_many(records, rules, OfflineReader())
     left = examined_frame(examined, records, rules)
-    right = judged_frame(conclude_many(examined, rules, judge), rules, judge=judge.name, model=judge.model)
+    right = judged_frame(conclude_many(examined, rules, judge), records, rules, judge=judge.name, model=judge.model)
     careless = sys.modules["stef_core.rows"].score_frame  # the planted one
     picked = pl.concat([left.filter(pl.col("query_id") == i) for i in ids])
     scores = careless(log, picked, right, day=test_rows.DAY, run_id="r", scored_at=test_rows.NOW, prompt_version=None)
