@@ -359,6 +359,15 @@ def test_nothing_is_left_of_a_value_wherever_a_finding_cuts_it_off(broken: str, 
     assert bare(written)[:6] not in bare(" ".join(told))
 
 
+@pytest.mark.parametrize("words", range(780, 802))
+def test_a_question_that_is_too_long_is_not_cut_inside_a_value(words: int) -> None:
+    row = record("SELECT 1 FROM t", f"{'many ' * words}5105 1051 0510 5100 and more of it")
+
+    (examined,) = examine_many([row], [KINDS], OfflineReader())
+
+    assert "1051" not in examined_frame([examined], [row], [KINDS]).write_json()
+
+
 def test_a_question_is_read_with_the_spelling_of_the_sql() -> None:
     row = record("SELECT * FROM o WHERE phone = 4930901820", "Orders of the customer with phone +49 30 901820")
 
