@@ -1,9 +1,9 @@
-"""What a backfill takes beside scoring everything anew: one day scored by a model on loopback, then a rule that bears on 3 % of it.
+"""What a backfill takes beside scoring anew: a day scored by a model on loopback, then a rule that bears on 3 % of it.
 
     python -m benchmarks.backfill [--rows 20000] [--share 0.03] [--latency 0.1] [--json FILE]
 
-Why it matters: rules change weekly, a year of questions is a bill. Targets: calls of at most the share of the rows, at most 15 % of
-the wall time of scoring the day, and the tables of a warehouse that was scored anew under the new rules.
+Why it matters: rules change weekly, a year of questions is a bill. Targets: calls of at most the share of the rows, at most 15 %
+of the wall time of scoring the day, and the tables of a warehouse that was scored anew under the new rules.
 """
 
 from __future__ import annotations

@@ -39,6 +39,7 @@ from stef_core.records import (
 )
 from stef_core.rules import RedactEntry, Rules
 from stef_core.sensitive import (
+    Beginnings,
     Cluster,
     Detectors,
     Dictionary,
@@ -58,6 +59,8 @@ _UNREAD = re.compile(r"'(?:[^']|'')*(?:'|\Z)|\"(?:[^\"]|\"\")*(?:\"|\Z)|\d{4,}")
 _PLACEHOLDER = re.compile(r"\[redacted(?: (\d{1,5}))?\]", re.IGNORECASE)
 _WRITTEN_NUMBER = re.compile(r"\+?\(?\d[\d ()./-]*\d")
 _SQL_STRINGS = (TokenType.STRING, TokenType.NATIONAL_STRING, TokenType.RAW_STRING, TokenType.HEREDOC_STRING)
+# texts that are told of a row are cut at 57 characters with a sign of omission, or at 160 and more without one
+CUT_FROM, CUT_MAX, CUTS = 160, 1_600, 8
 UNKNOWN = 0  # number of a value that nothing of the row names
 
 
@@ -127,9 +130,9 @@ class Redaction:
         return "".join([*out, self.mask(sql[end:])])
 
     def mask_json(self, data: Any) -> Any:
-        """A JSON value with all that replaced in its strings and numbers; keys stay."""
+        """A JSON value with all that replaced in its strings and numbers, also where a string was cut off in it; keys stay."""
         if isinstance(data, str):
-            return self.mask(data)
+            return self.mask(self._without_beginnings(data))
         if isinstance(data, list | tuple):
             return [self.mask_json(item) for item in data]
         if isinstance(data, Mapping):
@@ -163,6 +166,20 @@ class Redaction:
     def value_of(self, part: Cluster) -> Sensitive | None:
         """The value of the row that a part of a text spells."""
         return next((self._by_identity[name] for name in part.identities if name in self._by_identity), None)
+
+    def _without_beginnings(self, text: str) -> str:
+        """A text without the beginning of a value where its end, or a sign of omission, cuts the value off."""
+        places = [match.start() for match in re.finditer("…", text)][-CUTS:]
+        if len(text) >= CUT_FROM and not text.endswith("…"):
+            places.append(len(text))
+        for place in reversed(places if self else ()):
+            end = len(text[:place].rstrip("'\" "))
+            beginning = self._beginnings.at_end(text[max(0, end - CUT_MAX) : end])
+            if beginning is not None:
+                length, identity = beginning
+                part = Cluster(start=end - length, end=end, identities=(identity,))
+                text = text[: part.start] + self._placeholder(part) + text[end:]
+        return text
 
     def _search(self, text: str) -> list[Found]:
         return [*self._dictionary.find(text), *self._search_values(text)]
@@ -262,6 +279,14 @@ class Redaction:
     def _dictionary(self) -> Dictionary:
         forms = ((form, f"text:{folded(form)}") for literal in self.literals for form in _forms(literal))
         return Dictionary([*forms, *((value.spelling, value.identities[0]) for value in self.values)])
+
+    @cached_property
+    def _beginnings(self) -> Beginnings:
+        literals = [(form, f"text:{folded(form)}") for literal in self.literals for form in _forms(literal)]
+        values = [
+            (text, value.identities[0]) for value in self.values for text in (value.spelling, value.compact, *value.forms)
+        ]
+        return Beginnings([*literals, *values])
 
     @cached_property
     def _forms(self) -> Forms:

@@ -274,7 +274,7 @@ def _masker(found: Redaction | None, reading: Reading | None) -> Callable[[Any],
 
 def _mask_unread(found: Redaction, value: Any) -> Any:
     if isinstance(value, str):
-        return found.mask_sql(value, all_literals=True)
+        return found.mask_json(found.mask_sql(value, all_literals=True))
     if isinstance(value, list):
         return [_mask_unread(found, item) for item in value]
     if isinstance(value, dict):

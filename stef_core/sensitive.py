@@ -12,7 +12,7 @@ import importlib
 import re
 import unicodedata
 from bisect import bisect_left
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -648,3 +648,51 @@ class Forms:
     def _begins(self, group: str) -> bool:
         place = bisect_left(self._sorted, group)
         return place < len(self._sorted) and self._sorted[place].startswith(group)
+
+
+_HEAD = 4  # letters and figures that a beginning has at least; fewer may begin anything
+_WORD_START = re.compile(r"(?<![^\W_])[^\W_]")
+_NUMBER_MAX = 60  # characters of a number with its separators
+
+
+class Beginnings:
+    """Finds the beginning of a known text at the end of another, which was cut off there.
+
+    Args:
+        known: Texts, each with its identity; of texts that begin alike the first counts.
+    """
+
+    def __init__(self, known: Iterable[tuple[str, str]]) -> None:
+        spelled = {folded(text): identity for text, identity in reversed(list(known))}
+        compact = {_compact(text): identity for text, identity in spelled.items() if _HAS_DIGITS.search(text)}
+        self._texts, self._numbers = dict(sorted(spelled.items())), dict(sorted(compact.items()))
+        self._sorted_texts, self._sorted_numbers = list(self._texts), list(self._numbers)
+        self._heads = {text[:_HEAD] for text in self._texts}
+
+    def at_end(self, text: str) -> tuple[int, str] | None:
+        """The longest end of a text that begins a known one: its length, and the identity."""
+        view = view_of(text, folded=True)
+        for match in _WORD_START.finditer(view.text):
+            start = match.start()
+            tail = view.text[start:]
+            identity = None
+            if tail[:_HEAD] in self._heads:
+                identity = _begun(" ".join(tail.split()), self._sorted_texts, self._texts)
+            if identity is None and len(tail) <= _NUMBER_MAX and match.group() in _NUMBER_SIGNS:
+                identity = _begun(_compact(tail), self._sorted_numbers, self._numbers)
+            if identity is not None:
+                return len(text) - view.span(start, start + 1)[0], identity
+        return None
+
+
+_NUMBER_SIGNS = "0123456789abcdefghijklmnopqrstuvwxyz"
+
+
+def _compact(text: str) -> str:
+    return re.sub(r"[^0-9a-z]", "", text)
+
+
+def _begun(beginning: str, ordered: Sequence[str], identities: Mapping[str, str]) -> str | None:
+    place = bisect_left(ordered, beginning)
+    known = ordered[place] if len(beginning) >= _HEAD and place < len(ordered) else ""
+    return identities[known] if known.startswith(beginning) and beginning else None

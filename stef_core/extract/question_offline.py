@@ -112,7 +112,8 @@ def _order_elsewhere(text: str) -> bool:
 @lru_cache(maxsize=4_096)
 def _read(text: str, evidence: str | None) -> QuestionSpec:
     cleaned = clean(text)
-    content, notes = cleaned.text[:MAX_LENGTH], cleaned.notes
+    end = _readable(cleaned.text)
+    content, notes = cleaned.text[:end], cleaned.notes
     language = language_of(content)
     if language != "en":
         return QuestionSpec(
@@ -150,9 +151,14 @@ def _read(text: str, evidence: str | None) -> QuestionSpec:
         target=draft.target,
         mentions=_mentions(every),
         hints=tuple(dict.fromkeys(hints)),
-        unread=(*draft.unread, *((cleaned.text[MAX_LENGTH:],) if len(cleaned.text) > MAX_LENGTH else ())),
+        unread=(*draft.unread, *((cleaned.text[end:],) if end < len(cleaned.text) else ())),
         notes=(*notes, *draft.notes),
     )
+
+
+def _readable(text: str) -> int:
+    """How much of a text is read: whole words, as half a value could not be told to be one."""
+    return len(text) if len(text) <= MAX_LENGTH else text.rfind(" ", 0, MAX_LENGTH) + 1 or MAX_LENGTH
 
 
 def _run(draft: Draft) -> None:

@@ -317,6 +317,57 @@ def test_numbers_of_json_are_masked_as_the_texts_they_are_in_the_row() -> None:
     }
 
 
+LONG = "x " * 80
+
+
+@pytest.mark.parametrize(
+    ("told", "masked"),
+    [
+        (f"{LONG}customer = 'kim.lund@exa", f"{LONG}customer = '[redacted 2]"),
+        ("the text is no query: 'WITH kim.lund@e…'", "the text is no query: 'WITH [redacted 2]…'"),
+        ("card 5105 1051 0…, kim.l… and more", "card [redacted 3]…, [redacted 2]… and more"),
+        (f"{LONG}5105105105", f"{LONG}[redacted 3]"),
+        (f"{LONG}a private rem", f"{LONG}[redacted]"),
+        ("a short text may end in a private", "a short text may end in a private"),
+        (f"{LONG}kim", f"{LONG}kim"),
+        (f"{LONG}kim.lund@example.org", f"{LONG}[redacted 2]"),
+    ],
+)
+def test_a_value_that_was_cut_off_is_masked_where_it_is_told(told: str, masked: str) -> None:
+    row = record("SELECT 1 FROM t WHERE m = 'kim.lund@example.org' AND card = 5105105105105100")
+    remark = Filter(column="remark", value="a private remark", raw=("A private remark",))
+
+    found = found_in(row, sql_spec(remark), rules=Rules(redact=[*KINDS.redact, "remark"]))
+
+    assert found.mask_json(told) == masked
+
+
+@pytest.mark.parametrize(
+    "written", ["kim.lund@example.org", "'kim.lund@example.org'", "5105105105105100", "DE89370400440532013000"]
+)
+@pytest.mark.parametrize(
+    "broken", ["SELEC {0} WHERE m = {1} AND (", "SELECT {0} FROM t WHERE m = {1} AND (", "SELECT {0} FROM t WHERE m = {1}"]
+)
+def test_nothing_is_left_of_a_value_wherever_a_finding_cuts_it_off(broken: str, written: str) -> None:
+    told = []
+    for length in range(10, 210, 3):
+        row = record(broken.format("x" * length, written), "How many?")
+        (examined,) = examine_many([row], [KINDS], OfflineReader())
+        told.append(examined_frame([examined], [row], [KINDS]).write_json())
+        told.append(findings_frame([evaluate(row, KINDS)], [row], [KINDS], day=DAY, run_id="r").write_json())
+
+    assert bare(written)[:6] not in bare(" ".join(told))
+
+
+@pytest.mark.parametrize("words", range(780, 802))
+def test_a_question_that_is_too_long_is_not_cut_inside_a_value(words: int) -> None:
+    row = record("SELECT 1 FROM t", f"{'many ' * words}5105 1051 0510 5100 and more of it")
+
+    (examined,) = examine_many([row], [KINDS], OfflineReader())
+
+    assert "1051" not in examined_frame([examined], [row], [KINDS]).write_json()
+
+
 def test_a_question_is_read_with_the_spelling_of_the_sql() -> None:
     row = record("SELECT * FROM o WHERE phone = 4930901820", "Orders of the customer with phone +49 30 901820")
 

@@ -10,7 +10,7 @@ import pytest
 
 from tests.drills.llm_days import Runs, write_day
 from tests.logs import DAY
-from tests.postgres_server import Server
+from tests.postgres_server import PostgresServer
 
 pytestmark = pytest.mark.drill
 DAYS, ROWS, KILLS = 3, 1200, 15
@@ -20,10 +20,10 @@ DAYS, ROWS, KILLS = 3, 1200, 15
 def urls(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[tuple[str, str]]:
     """Two empty warehouses of one kind."""
     if request.param == "duckdb":
-        yield tuple(f"duckdb:///{tmp_path / name}.duckdb" for name in ("whole", "killed"))  # type: ignore[misc]
+        yield f"duckdb:///{tmp_path / 'whole'}.duckdb", f"duckdb:///{tmp_path / 'killed'}.duckdb"
         return
-    server: Server = request.getfixturevalue("postgres")
-    yield server.database(), server.database()
+    server: PostgresServer = request.getfixturevalue("postgres_server")
+    yield server("drill_whole"), server("drill_killed")
 
 
 def test_fifteen_kills_at_random_moments_leave_the_tables_of_an_undisturbed_run(urls: tuple[str, str], tmp_path: Path) -> None:
