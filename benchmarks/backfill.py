@@ -2,8 +2,8 @@
 
     python -m benchmarks.backfill [--rows 20000] [--share 0.03] [--latency 0.1] [--json FILE]
 
-Why it matters: rules change weekly, a year of questions is a bill. Targets: calls of at most the share of the rows, at most 15 %
-of the wall time of scoring the day, and the tables of a warehouse that was scored anew under the new rules.
+Why it matters: rules change weekly, a year of questions is a bill. Targets: calls of at most the share of the rows, at most
+15 % of the wall time of scoring the day, and the tables of a warehouse that was scored anew under the new rules.
 """
 
 from __future__ import annotations

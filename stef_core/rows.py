@@ -229,7 +229,8 @@ def _stored_bearing(reading: Reading, found: Redaction | None, stored: QueryReco
         told = frozenset().union(*(lemmas_of(text) for text in (stored.user_question, stored.enriched_question) if text))
         words = bearing.words & told
         named = frozenset(column for _, column in reading.sql.columns)
-        columns = frozenset(c for c in bearing.columns if c in named or set(identifier_words(c)) <= told)
+        known = frozenset(c for c in bearing.columns if c in named or set(identifier_words(c)) <= told)
+        columns = frozenset(c for c in known if found.mask(c) == c)  # a value without quotes reads as a column
         bearing = replace(bearing, words=words, columns=columns)
     return compact_json(bearing.to_json())
 
