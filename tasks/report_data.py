@@ -266,8 +266,12 @@ WHERE place <= {RUNS_SHOWN} OR (outcome <> 'published' AND place_of_kind <= {REF
 ORDER BY place
 """  # noqa: S608
 
-# a change of the score before a change of the status, which has no size
-_BY_CHANGE = "abs(new_phi - old_phi) DESC NULLS LAST, dt DESC, query_id, run_id"
+# changes of the score by their size, then of the status, which has none, then of what is behind an equal score
+_BY_CHANGE = """
+nullif(abs(new_phi - old_phi), 0) DESC NULLS LAST,
+CASE WHEN old_status <> new_status THEN 0 ELSE 1 END,
+dt DESC, query_id, run_id
+"""
 _CHANGES = f"""
 WITH ordered AS (
     SELECT
