@@ -230,6 +230,7 @@ def _trend(
             drawn,
             marks,
             versions,
+            days=figures.buckets,
             domain=domain,
             name=f"trend-{agent}",
             description=_described(name, drawn, alerts, versions),

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import datetime as dt
+import json
 import re
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 from markupsafe import Markup
@@ -20,7 +22,7 @@ LINE, SOFT, ALERT = "#2b7bba", "#8a93a0", "#c4501b"
 TREND_WIDTH, TREND_HEIGHT = 300, 150
 DOTTED = 40  # more points than this are a line without dots
 PARETO_CODES = 12
-_DAYS_NAMED = 5
+_DAYS_NAMED, _VERSIONS_NAMED = 5, 6
 
 
 def trend_chart(
@@ -28,6 +30,7 @@ def trend_chart(
     alerts: Sequence[dict[str, Any]],
     versions: Sequence[dict[str, Any]],
     *,
+    days: Sequence[dt.date],
     domain: tuple[dt.datetime, dt.datetime],
     name: str,
     description: str,
@@ -38,47 +41,67 @@ def trend_chart(
         points: ``day phi low high week`` of each bucket; `low`, `high` and `week` may be None.
         alerts: ``day phi text`` of each alert.
         versions: ``day version`` of each new version.
-        domain: Ends of the axis of time, the same for all agents.
+        days: Buckets of the axis of time, the same for all agents.
+        domain: Ends of that axis.
         name: Space of ids of its own.
         description: What a screen reader says.
     """
-    import altair as alt  # slow import: pay when a report is made
+    import vl_convert  # slow import: pay when a report is made
+
+    # at most five days are named, the last one always
+    named = tuple(days[::-1][:: -(-len(days) // _DAYS_NAMED)])
+    has_week = any(point["week"] is not None for point in points)
+    vega = json.loads(_trend_spec(domain, named, has_week, len(points) <= DOTTED, bool(versions), bool(alerts)))
+    told = [version | {"version": plain_text(version["version"])[:12]} for version in versions]
+    rows = {"points": points, "alerts": alerts, "versions": told, "labels": told[-_VERSIONS_NAMED:]}
+    for data in vega["data"]:
+        if data["name"] in rows:
+            data["values"] = [row | {"day": f"{row['day']}T00:00:00Z"} for row in rows[data["name"]]]
+    return _described(str(vl_convert.vega_to_svg(vega)), name, description)
+
+
+@lru_cache(maxsize=64)
+def _trend_spec(
+    domain: tuple[dt.datetime, dt.datetime],
+    named: tuple[dt.date, ...],
+    has_week: bool,
+    has_dots: bool,
+    has_versions: bool,
+    has_alerts: bool,
+) -> str:
+    """The chart without its rows, as JSON of Vega: agents share it, and making it takes longer than drawing it."""
+    import altair as alt
+    import vl_convert
 
     y = alt.Y("phi:Q", title="mean Φ", scale=alt.Scale(domain=[0, 100]), axis=alt.Axis(values=[0, 25, 50, 75, 100]))
-    # at most five days are named, the last one always
-    step = -(-len(points) // _DAYS_NAMED)
-    dates = [point["day"] for point in points[::-1][::step]]
     years = domain[1] - domain[0] > dt.timedelta(days=300)
-    named = [alt.DateTime(year=date.year, month=date.month, date=date.day, utc=True) for date in dates]
-    ticks = alt.Axis(format="%b %Y" if years else "%-d %b", values=named, labelFlush=False, grid=False)
+    values = [alt.DateTime(year=date.year, month=date.month, date=date.day, utc=True) for date in named]
+    ticks = alt.Axis(format="%b %Y" if years else "%-d %b", values=values, labelFlush=False, grid=False)
     ends = [alt.DateTime(year=d.year, month=d.month, date=d.day, hours=d.hour, utc=True) for d in domain]
     x = alt.X("day:T", title=None, axis=ticks, scale=alt.Scale(type="utc", domain=ends, nice=False))
 
-    def layer(name: str, rows: Sequence[dict[str, Any]]) -> alt.Chart:
-        values = [row | {"day": f"{row['day']}T00:00:00Z"} for row in rows]
-        return alt.Chart(alt.InlineData(values=values), name=name)
+    def layer(name: str, rows: str) -> alt.Chart:
+        return alt.Chart(alt.NamedData(name=rows), name=name)
 
     layers: list[alt.Chart] = [
-        layer("interval", points).mark_area(color=LINE, opacity=0.2).encode(x, alt.Y("low:Q"), alt.Y2("high:Q")),
+        layer("interval", "points").mark_area(color=LINE, opacity=0.2).encode(x, alt.Y("low:Q"), alt.Y2("high:Q")),
     ]
-    if any(point["week"] is not None for point in points):
-        week = layer("week", points).mark_line(color=SOFT, strokeDash=[4, 3], strokeWidth=1.5)
+    if has_week:
+        week = layer("week", "points").mark_line(color=SOFT, strokeDash=[4, 3], strokeWidth=1.5)
         layers.append(week.encode(x, alt.Y("week:Q")))
-    layers.append(layer("mean", points).mark_line(color=LINE, strokeWidth=2).encode(x, y))
-    if len(points) <= DOTTED:
-        layers.append(layer("dots", points).mark_point(color=LINE, size=26, filled=True, opacity=1).encode(x, y))
-    if versions:
-        changes = layer("version", [v | {"version": plain_text(v["version"])[:12]} for v in versions])
-        layers.append(changes.mark_rule(color=SOFT, strokeDash=[2, 2]).encode(x))
-        label = layer("label", [v | {"version": plain_text(v["version"])[:12]} for v in versions[-6:]])
-        text = label.mark_text(align="right", dx=-4, fontSize=11, color="currentColor", baseline="bottom")
-        layers.append(text.encode(x, y=alt.datum(2), text="version:N"))
-    if alerts:
-        marks = layer("alert", alerts)
-        layers.append(marks.mark_point(shape="triangle-down", size=110, filled=True, color=ALERT, yOffset=-13).encode(x, y))
-        told = layer("told", alerts).mark_text(dy=17, fontSize=12, fontWeight="bold", color=ALERT)
-        layers.append(told.encode(x, y, text="text:N"))
-    return svg(alt.layer(*layers).properties(width=TREND_WIDTH, height=TREND_HEIGHT), name, description)
+    layers.append(layer("mean", "points").mark_line(color=LINE, strokeWidth=2).encode(x, y))
+    if has_dots:
+        layers.append(layer("dots", "points").mark_point(color=LINE, size=26, filled=True, opacity=1).encode(x, y))
+    if has_versions:
+        layers.append(layer("version", "versions").mark_rule(color=SOFT, strokeDash=[2, 2]).encode(x))
+        label = layer("label", "labels").mark_text(align="right", dx=-4, fontSize=11, color="currentColor", baseline="bottom")
+        layers.append(label.encode(x, y=alt.datum(2), text="version:N"))
+    if has_alerts:
+        marks = layer("alert", "alerts").mark_point(shape="triangle-down", size=110, filled=True, color=ALERT, yOffset=-13)
+        told = layer("told", "alerts").mark_text(dy=17, fontSize=12, fontWeight="bold", color=ALERT)
+        layers += [marks.encode(x, y), told.encode(x, y, text="text:N")]
+    chart = alt.layer(*layers).properties(width=TREND_WIDTH, height=TREND_HEIGHT)
+    return json.dumps(vl_convert.vegalite_to_vega(_spec(chart)))
 
 
 def pareto_chart(pareto: Sequence[dict[str, Any]]) -> Markup | None:
@@ -122,7 +145,11 @@ def svg(chart: alt.TopLevelMixin, name: str, description: str) -> Markup:
     """A chart as SVG of the page: its text follows the page's colour, and a screen reader hears the description."""
     import vl_convert
 
-    spec = chart.to_dict(validate=False)
+    return _described(str(vl_convert.vegalite_to_svg(_spec(chart))), name, description)
+
+
+def _spec(chart: alt.TopLevelMixin) -> dict[str, Any]:
+    spec: dict[str, Any] = chart.to_dict(validate=False)
     text = {"labelColor": "currentColor", "titleColor": "currentColor", "labelFontSize": 12, "titleFontSize": 12}
     lines = {"domainColor": SOFT, "tickColor": SOFT, "gridColor": SOFT, "gridOpacity": 0.25, "titleFontWeight": "normal"}
     spec["config"] = {
@@ -133,7 +160,10 @@ def svg(chart: alt.TopLevelMixin, name: str, description: str) -> Markup:
         "axis": text | lines,
         "legend": text,
     }
-    drawn = str(vl_convert.vegalite_to_svg(spec))
+    return spec
+
+
+def _described(drawn: str, name: str, description: str) -> Markup:
     # several charts share the page, and so one space of ids
     prefix = re.sub(r"[^a-z0-9]+", "-", name.lower())
     drawn = re.sub(r'\bid="', f'id="{prefix}-', drawn).replace("url(#", f"url(#{prefix}-")

@@ -357,11 +357,7 @@ WITH lowest AS (
 
 _WORST_OF_AGENTS = f"""
 WITH ranked AS (
-    SELECT
-        s.dt,
-        s.query_id,
-        row_number() OVER (ORDER BY {_LOWEST}) AS place,
-        row_number() OVER (PARTITION BY s.agent_id ORDER BY {_LOWEST}) AS place_of_agent
+    SELECT s.dt, s.query_id, row_number() OVER (PARTITION BY s.agent_id ORDER BY {_LOWEST}) AS place
     FROM query_scores AS s
     WHERE s.status = 'scored'
 ),
@@ -369,7 +365,7 @@ lowest AS (
     SELECT {_CANDIDATE}, ranked.place
     FROM ranked
     JOIN query_scores AS s ON s.dt = ranked.dt AND s.query_id = ranked.query_id
-    WHERE ranked.place_of_agent <= {_CANDIDATES_OF_AGENT}
+    WHERE ranked.place <= {_CANDIDATES_OF_AGENT}
 )
 {_LEADING}
 """  # noqa: S608
