@@ -49,6 +49,7 @@ bench: $(VENV)/.dev
 	$(BIN)/python -m benchmarks.agreement
 	$(BIN)/python -m benchmarks.llm_throughput
 	$(BIN)/python -m benchmarks.backfill
+	$(BIN)/python -m benchmarks.report
 
 fit: $(VENV)/.dev
 	$(BIN)/python -m benchmarks.fit_symbolic

@@ -10,7 +10,8 @@ from markupsafe import Markup
 
 from stef_core.calibration import BINS, FALSE_ALARMS, LEVEL, SMALL, Figures, Interval, Reliability
 from tasks.calibrate import Calibrated
-from tasks.report import ALERT, LINE, SOFT, _svg, page_environment, write_page
+from tasks.report_charts import ALERT, LINE, SOFT, svg
+from tasks.report_page import page_environment, write_page
 
 NAMES = {"phi": "Φ", "p_right": "p right", "gamma": "γ"}
 KINDS = {
@@ -111,7 +112,7 @@ def _roc_chart(roc: Any) -> Markup:
         .encode(x, y, alt.Color("score:N", scale=colour, legend=legend), order=alt.Order("order:Q"))
     )
     chart = alt.layer(_diagonal("false", "true"), lines).properties(width=300, height=280)
-    return _svg(chart, "roc", "ROC curve of each score; the areas below are in the table above")
+    return svg(chart, "roc", "ROC curve of each score; the areas below are in the table above")
 
 
 def _reliability_chart(name: str, reliability: Reliability) -> Markup:
@@ -127,9 +128,7 @@ def _reliability_chart(name: str, reliability: Reliability) -> Markup:
     line = base.mark_line(color=LINE, strokeWidth=1.5).encode(x, y)
     points = base.mark_point(color=LINE, filled=True, opacity=1).encode(x, y, size)
     chart = alt.layer(_diagonal("stated", "true"), line, points).properties(width=300, height=280)
-    return _svg(
-        chart, f"reliability-{name}", f"Reliability of {NAMES[name]} in {BINS} bins; the figures are in the table below"
-    )
+    return svg(chart, f"reliability-{name}", f"Reliability of {NAMES[name]} in {BINS} bins; the figures are in the table below")
 
 
 def _diagonal(x: str, y: str) -> Any:

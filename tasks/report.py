@@ -1,93 +1,80 @@
-"""The report: one HTML page without scripts or network, made from what the warehouse has published."""
+"""The report: one HTML page without network, made from what the warehouse has published."""
 
 from __future__ import annotations
 
 import datetime as dt
 import json
-import os
-import re
-import tempfile
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import polars as pl
-from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from stef_core.canonical import conditions_from_json
-from stef_core.errors import InputError, RuleError
+from stef_core.errors import InputError
 from stef_core.findings import CODES
-from stef_core.frames import AGENT_ALERTS, AGENT_DAILY, QUERY_FINDINGS, QUERY_SCORES, SCORING_RUNS
-from stef_core.wording import condition_text, plain_text
+from stef_core.wording import condition_text
+from tasks.report_charts import TREND_HEIGHT, TREND_WIDTH, cost_chart, pareto_chart, trend_chart
+from tasks.report_data import (
+    AGENTS_SHOWN,
+    ALERTS_SHOWN,
+    CHANGED,
+    EXAMPLES,
+    REFUSED_SHOWN,
+    RUNS_SHOWN,
+    WORST_OF_A_KIND,
+    Key,
+    ReportData,
+    example_keys,
+    load_report_data,
+)
+from tasks.report_figures import (
+    Figures,
+    by_agent,
+    by_bucket,
+    by_version,
+    costs,
+    end_of,
+    figures_of,
+    leading_codes,
+    pareto,
+    reasons_by_agent,
+    totals,
+)
+from tasks.report_page import json_for_page, marked, one, page_environment, script_and_hash, short, words, write_page
 from tasks.warehouse import connect
 
-if TYPE_CHECKING:
-    import altair as alt
+__all__ = ["ReportData", "load_report_data", "render_report", "write_report"]
 
-    from tasks.warehouse import Warehouse
-
+ALERTS_OPEN = 6  # the others are folded
 BANDS = {"excellent": "≥ 90", "good": "75–90", "marginal": "50–75", "poor": "< 50"}
-BAND_COLOURS = {"excellent": "#2b7bba", "good": "#8fc1e3", "marginal": "#f0b35e", "poor": "#c4501b"}
-LINE, SOFT, ALERT = "#2b7bba", "#8a93a0", "#c4501b"
-WORST = 10
-WORST_OF_A_KIND = 3  # ten times "no SQL" would teach nothing
-CHART_DAYS = 90
-CHART_AGENTS = 24
-RUNS_SHOWN = 60
-PARETO_CODES = 12
-
-_PLAN = ("sigma_filters", "sigma_verdict", "delta_lenient", "base", "gamma_factor", "alignment")
-TREND = pl.Schema(
-    {"dt": pl.Date(), "agent_id": pl.String(), "rows": pl.Int64(), "mean_phi": pl.Float64(), "mean_phi_7d": pl.Float64()}
-)
-COMPARE = pl.Schema(
-    {
-        "agent_id": pl.String(),
-        "agent_version": pl.String(),
-        "rows": pl.Int64(),
-        "scored": pl.Int64(),
-        "coverage": pl.Float64(),
-        "mean_phi": pl.Float64(),
-        "median_phi": pl.Float64(),
-        "p90_phi": pl.Float64(),
-        "mean_p_right": pl.Float64(),
-        "first_day": pl.Date(),
-        "last_day": pl.Date(),
-        "mean_phi_change": pl.Float64(),
-    }
-)
-PARETO = pl.Schema({"code": pl.String(), "severity": pl.String(), "stage": pl.String(), "occurrences": pl.Int64()})
-_ANSWER = (
-    "dt query_id agent_id agent_version app_id phi band p_right user_question enriched_question generated_sql sql_dialect "
-    "filter_status enrichment_status verdict confidence verdict_reasons"
-).split()
-ANSWERS = pl.Schema({name: QUERY_SCORES[name] for name in (*_ANSWER, *_PLAN)})
-ANSWER_FINDINGS = pl.Schema(
-    {n: QUERY_FINDINGS[n] for n in ("dt", "query_id", "ordinal", "code", "severity", "stage", "message")}
-)
+LARGEST = 2_900_000  # bytes of a page, so that a mail takes it
+TREND_ROWS, TREND_ROWS_OF_MANY, MANY_AGENTS = 92, 14, 12
+COST_ROWS = 200
+GATES_SHOWN, FAILURES_SHOWN, NOTES_SHOWN = 8, 5, 20
+_CAPTION, _CAPTIONS = 200, 3  # of alerts under a chart
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ReportData:
-    """What the report shows; each frame has at least the columns of the schema named beside it."""
+class _Room:
+    """How much is shown: agents by name; of each answer characters of a text, findings, conditions; characters of a message."""
 
-    agent_daily: pl.DataFrame  # AGENT_DAILY, all applications together
-    trend: pl.DataFrame  # TREND
-    compare: pl.DataFrame  # COMPARE: agent versions
-    pareto: pl.DataFrame  # PARETO: all agents together
-    alerts: pl.DataFrame  # AGENT_ALERTS
-    worst: pl.DataFrame  # ANSWERS, the worst first
-    examples: pl.DataFrame  # ANSWERS that alerts point at
-    findings: pl.DataFrame  # ANSWER_FINDINGS of both
-    runs: pl.DataFrame  # SCORING_RUNS
+    agents: int
+    text: int
+    findings: int
+    conditions: int
+    message: int
+    runs: int
 
-    @classmethod
-    def empty(cls) -> ReportData:
-        """Of a warehouse in which nothing has been published."""
-        schemas = (AGENT_DAILY, TREND, COMPARE, PARETO, AGENT_ALERTS, ANSWERS, ANSWERS, ANSWER_FINDINGS, SCORING_RUNS)
-        return cls(**{name: schema.to_frame() for name, schema in zip(cls.__slots__, schemas, strict=True)})
+
+_ROOMS = (
+    _Room(agents=AGENTS_SHOWN, text=3_000, findings=8, conditions=12, message=300, runs=RUNS_SHOWN + REFUSED_SHOWN),
+    _Room(agents=AGENTS_SHOWN, text=1_000, findings=6, conditions=8, message=300, runs=RUNS_SHOWN + REFUSED_SHOWN),
+    _Room(agents=AGENTS_SHOWN, text=300, findings=4, conditions=4, message=160, runs=RUNS_SHOWN),
+    _Room(agents=24, text=300, findings=3, conditions=2, message=160, runs=RUNS_SHOWN),
+    _Room(agents=12, text=80, findings=1, conditions=0, message=80, runs=20),
+)
 
 
 def write_report(warehouse_url: str, out: Path, *, wait_s: float = 60.0) -> Path:
@@ -111,209 +98,315 @@ def write_report(warehouse_url: str, out: Path, *, wait_s: float = 60.0) -> Path
     return write_page(page, out)
 
 
-def write_page(page: str, out: Path) -> Path:
-    """Write a page, in whole or not at all; its folder is made where absent, an older file is replaced.
-
-    Raises:
-        RuleError: The file cannot be written; the message says why.
-    """
-    try:
-        out.parent.mkdir(parents=True, exist_ok=True)
-        handle, name = tempfile.mkstemp(dir=out.parent, prefix=f".{out.name}.", suffix=".part")
-        try:
-            with os.fdopen(handle, "w", encoding="utf-8") as file:
-                file.write(page)
-            Path(name).chmod(0o644)
-            Path(name).replace(out)
-        except BaseException:
-            Path(name).unlink(missing_ok=True)
-            raise
-    except OSError as error:
-        raise RuleError(f"{out}: the report cannot be written: {error.strerror or error}; choose another file") from error
-    return out
-
-
-def load_report_data(warehouse: Warehouse) -> ReportData:
-    """Read what the report shows; the sums are made in the warehouse, single answers are only those that are shown."""
-    alerts = warehouse.read("agent_alerts")
-    candidates = warehouse.query(
-        "SELECT dt, query_id, agent_id, user_question, generated_sql, finding_codes FROM v_worst_queries "
-        "WHERE worst_rank <= $1 ORDER BY worst_rank",
-        (50 * WORST,),
-    )
-    worst = _answers(warehouse, _varied(candidates))
-    wanted = [
-        (row["dt"], query_id)
-        for row in alerts.iter_rows(named=True)
-        for query_id in _json(row["detail"]).get("examples", [])[:3]
-    ]
-    examples = _answers(warehouse, wanted)
-    return ReportData(
-        agent_daily=warehouse.read("agent_daily").filter(pl.col("app_id") == "*"),
-        trend=warehouse.read("v_agent_trend"),
-        compare=warehouse.read("v_agent_compare"),
-        pareto=warehouse.read("v_finding_pareto").filter(pl.col("agent_id") == "*"),
-        alerts=alerts,
-        worst=worst,
-        examples=examples,
-        findings=_findings(warehouse, pl.concat([worst, examples])),
-        runs=warehouse.read("scoring_runs"),
-    )
-
-
 def render_report(data: ReportData, *, generated_at: dt.datetime) -> str:
     """The page as text. Pure: the same data and time give the same page.
 
     Args:
         data: What to show; any of its frames may be empty.
         generated_at: Stands on the page.
+
+    Returns:
+        Below 3 MB, whatever the data holds: less of each answer is shown where answers are long.
     """
     template = page_environment().get_template("report.html.j2")
-    return template.render(_context(data), generated_at=generated_at)
+    told_apart: dict[int, tuple[Figures, dict[str, Any]]] = {}
+    for room in _ROOMS:
+        if room.agents not in told_apart:
+            figures = figures_of(data, agents_most=room.agents)
+            told_apart[room.agents] = figures, _context(data, figures)
+        figures, context = told_apart[room.agents]
+        page = template.render(context | _runs(data, room) | _answers(data, figures, room), generated_at=generated_at)
+        if len(page.encode()) <= LARGEST:
+            break
+    return page
 
 
-def page_environment() -> Environment:
-    """Templates of this package, with everything that comes from strangers escaped and made plain."""
-    environment = Environment(
-        loader=PackageLoader("tasks", "report_templates"),
-        autoescape=True,  # questions, SQL and names come from strangers
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-        finalize=lambda value: plain_text(value) if isinstance(value, str) and not isinstance(value, Markup) else value,
-    )
-    environment.filters |= {"one": _one, "percent": _percent, "count": _count, "words": _words}
-    return environment
-
-
-# --- reading --------------------------------------------------------------------------------------------------------
-
-
-def _varied(candidates: pl.DataFrame) -> list[tuple[dt.date, str]]:
-    """The worst answers, each question once and few of a kind while there are others, so that ten show more than one fault."""
-    seen: set[tuple[Any, ...]] = set()
-    kinds: dict[str, int] = {}
-    picked: list[tuple[int, dt.date, str]] = []
-    spare: list[tuple[int, dt.date, str]] = []
-    for rank, row in enumerate(candidates.iter_rows(named=True)):
-        answer = (row["agent_id"], row["user_question"], row["generated_sql"])
-        if answer in seen:
-            continue
-        seen.add(answer)
-        code = (row["finding_codes"] or "").split(",")[0]
-        kind = "no_sql" if code == "not_a_query" else code
-        kinds[kind] = kinds.get(kind, 0) + 1
-        (picked if kinds[kind] <= WORST_OF_A_KIND else spare).append((rank, row["dt"], row["query_id"]))
-    chosen = picked[:WORST] + spare[: max(0, WORST - len(picked))]
-    return [(day, query_id) for _, day, query_id in sorted(chosen)]
-
-
-def _answers(warehouse: Warehouse, keys: Sequence[tuple[dt.date, str]]) -> pl.DataFrame:
-    rows = _by_key(warehouse, "query_scores", list(ANSWERS), keys)
-    order = pl.DataFrame(list(dict.fromkeys(keys)), schema={"dt": pl.Date(), "query_id": pl.String()}, orient="row")
-    return order.join(rows, on=["dt", "query_id"], how="inner", maintain_order="left").select(ANSWERS.names()).cast(ANSWERS)
-
-
-def _findings(warehouse: Warehouse, answers: pl.DataFrame) -> pl.DataFrame:
-    keys = list(dict.fromkeys(answers.select("dt", "query_id").rows()))
-    found = _by_key(warehouse, "query_findings", list(ANSWER_FINDINGS), keys)
-    return found.cast(ANSWER_FINDINGS).sort("dt", "query_id", "ordinal")
-
-
-def _by_key(warehouse: Warehouse, table: str, columns: Sequence[str], keys: Sequence[tuple[dt.date, str]]) -> pl.DataFrame:
-    unique = list(dict.fromkeys(keys))
-    if not unique:
-        return pl.DataFrame(schema={name: {**ANSWERS, **ANSWER_FINDINGS}[name] for name in columns})
-    places = " OR ".join(f"(dt = ${2 * n + 1} AND query_id = ${2 * n + 2})" for n in range(len(unique)))
-    sql = f"SELECT {', '.join(columns)} FROM {table} WHERE {places}"  # noqa: S608  # names are ours, values are bound
-    return warehouse.query(sql, [value for key in unique for value in key])
-
-
-# --- what the page shows --------------------------------------------------------------------------------------------
-
-
-def _context(data: ReportData) -> dict[str, Any]:
-    days = sorted(set(data.agent_daily["dt"]))
-    rows, scored = int(data.agent_daily["rows"].sum()), int(data.agent_daily["scored"].sum())
-    judged = data.agent_daily.filter(pl.col("scored") > 0)
-    agents = sorted(set(data.compare["agent_id"]))
-    # an agent that alerts must not fall out of the charts because there are many
-    alerting = set(data.alerts["agent_id"])
-    charted = sorted(sorted(agents, key=lambda agent: (agent not in alerting, agent))[:CHART_AGENTS])
+def _context(data: ReportData, figures: Figures) -> dict[str, Any]:
+    """Everything but runs and single answers."""
+    script, script_hash = script_and_hash("report.js")
+    domain = _domain(figures)
+    points = by_bucket(figures)
+    findings = pareto(figures)
+    for row in findings:
+        row["meaning"] = CODES[row["code"]].meaning if row["code"] in CODES else ""
     return {
-        "first": days[0] if days else None,
-        "last": days[-1] if days else None,
-        "day_count": len(days),
-        "rows": rows,
-        "scored": scored,
-        "mean_phi": float((judged["mean_phi"] * judged["scored"]).sum()) / scored if scored else None,
-        "agents": agents,
-        "alerts": _alerts(data),
-        "trends": [_trend(agent, data) for agent in charted],
-        "uncharted": len(agents) - len(charted),
-        "versions": _versions(data),
+        "script": script,
+        "script_hash": script_hash,
+        "figures_json": json_for_page(_for_script(data, figures, domain)),
+        "first": data.cells["first_day"].min(),
+        "last": data.cells["last_day"].max(),
+        "day_count": data.day_count,
+        "figures": figures,
+        "total": totals(figures),
+        "alert_count": data.alert_count,
+        "trends": [_trend(agent, points.get(agent, []), data, figures, domain) for agent in _named_agents(figures)],
+        "versions": by_version(figures, data),
+        "agents": by_agent(figures),
         "bands": BANDS,
-        "band_colours": BAND_COLOURS,
-        "band_chart": _band_chart(data),
-        "pareto": (pareto := _pareto(data.pareto)),
-        "pareto_chart": _pareto_chart(pareto),
-        "worst": [_explained(row, data.findings) for row in data.worst.iter_rows(named=True)],
-        "worst_of_a_kind": WORST_OF_A_KIND,
-        "coverage": _coverage(data.agent_daily),
-        "runs": _runs(data.runs),
-        "run_count": data.runs.height,
+        "pareto": findings,
+        "pareto_chart": pareto_chart(findings),
+        "enrichment_codes": leading_codes(figures, "enrichment"),
+        "generation_codes": leading_codes(figures, "generation"),
+        "reasons": reasons_by_agent(figures),
+        "change_count": data.change_count,
+        "change_runs": [_change_run(row) for row in data.change_runs.iter_rows(named=True)],
+        "costs": _costs(figures),
+        "limits": {
+            "alerts_open": ALERTS_OPEN,
+            "of_a_kind": WORST_OF_A_KIND,
+            "examples": EXAMPLES,
+        },
     }
 
 
-def _alerts(data: ReportData) -> list[dict[str, Any]]:
-    examples = {(row["dt"], row["query_id"]): row for row in data.examples.iter_rows(named=True)}
-    out = []
-    for alert in data.alerts.sort("dt", "change", descending=[True, False]).iter_rows(named=True):
-        detail = _json(alert["detail"])
-        keys = [(alert["dt"], query_id) for query_id in detail.get("examples", [])]
-        shown = [_explained(examples[key], data.findings) for key in keys if key in examples]
-        out.append(alert | {"rises": detail.get("findings", []), "p_right": detail.get("p_right"), "examples": shown})
-    return out
+def _named_agents(figures: Figures) -> range:
+    return range(len(figures.agents) - bool(figures.other_agents))
 
 
-def _versions(data: ReportData) -> list[dict[str, Any]]:
-    shares: dict[tuple[str, str | None], dict[str, float]] = {}
-    for row in data.agent_daily.iter_rows(named=True):
-        bands = shares.setdefault((row["agent_id"], row["agent_version"]), dict.fromkeys(BANDS, 0.0))
-        for band, share in (_json(row["shares"]).get("band") or {}).items():
-            if band in bands:
-                bands[band] += share * row["scored"]
-    out = []
-    for row in data.compare.sort("agent_id", "first_day", "last_day").iter_rows(named=True):
-        counts = shares.get((row["agent_id"], row["agent_version"]), {})
-        total = sum(counts.values())
-        out.append(row | {"bands": {band: count / total for band, count in counts.items()} if total else {}})
-    return out
+def _domain(figures: Figures) -> tuple[dt.datetime, dt.datetime] | None:
+    """Ends of the axis of time, half a bucket beyond the first and the last."""
+    if not figures.buckets:
+        return None
+    first, last = (dt.datetime.combine(day, dt.time(), dt.UTC) for day in (figures.buckets[0], figures.buckets[-1]))
+    half = dt.timedelta(hours=12) * ((end_of(figures.buckets[0], figures.grain) - figures.buckets[0]).days + 1)
+    return first - half, last + half
 
 
-def _pareto(pareto: pl.DataFrame) -> list[dict[str, Any]]:
-    codes = pareto.group_by("code").agg(pl.col("occurrences").sum()).sort("occurrences", "code", descending=[True, False])
-    total, running, out = int(codes["occurrences"].sum()), 0, []
-    for code, occurrences in codes.iter_rows():
-        running += occurrences
-        meaning = CODES[code].meaning if code in CODES else ""
-        out.append({"code": code, "occurrences": occurrences, "cumulative": running / total, "meaning": meaning})
-    return out
+def _for_script(data: ReportData, figures: Figures, domain: tuple[dt.datetime, dt.datetime] | None) -> dict[str, Any]:
+    ends = [round(end.timestamp() * 1000) for end in domain] if domain else [0, 1]
+    alerts = data.alerts.select("dt", "agent_id", "app_id").iter_rows()
+    return figures.for_script() | {
+        "chart": {"start": ends[0], "end": ends[1], "width": TREND_WIDTH, "height": TREND_HEIGHT},
+        "alerts": [[figures.agent(a), -1 if app == "*" else figures.app(app), day.isoformat()] for day, a, app in alerts],
+        "alert_count": data.alert_count,
+    }
 
 
-def _explained(row: dict[str, Any], findings: pl.DataFrame) -> dict[str, Any]:
-    mine = findings.filter((pl.col("dt") == row["dt"]) & (pl.col("query_id") == row["query_id"]))
+def _trend(
+    agent: int,
+    points: list[dict[str, Any]],
+    data: ReportData,
+    figures: Figures,
+    domain: tuple[dt.datetime, dt.datetime] | None,
+) -> dict[str, Any]:
+    name = figures.agents[agent]
+    rows = [
+        point
+        | {
+            "low": point["interval"][0] if point["interval"] else None,
+            "high": point["interval"][1] if point["interval"] else None,
+        }
+        for point in points
+    ]
+    drawn = [
+        {"day": row["day"], "phi": row["mean"], "low": row["low"], "high": row["high"], "week": row["week"]}
+        for row in rows
+        if row["mean"] is not None
+    ]
+    raw = next((each for each, number in figures.agent_of.items() if number == agent), None)
+    alerts = [
+        {
+            "dt": alert["dt"],
+            "app": None if alert["app_id"] == "*" else short(alert["app_id"]),
+            "kind": alert["kind"],
+            "message": short(alert["message"], _CAPTION),
+            "day": alert["dt"],
+            "phi": alert["observed"] if alert["kind"] == "phi_fall" else 100.0,
+            "text": one(alert["change"]) if alert["kind"] == "phi_fall" else "coverage",
+        }
+        for alert in data.alerts.iter_rows(named=True)
+        if alert["agent_id"] == raw
+    ]
+    marks = [{n: a[n] for n in ("day", "phi", "text")} for a in alerts if a["app"] is None and a["phi"] is not None]
+    ages = (
+        data.cells.filter(data.cells["agent_id"] == raw)
+        .group_by("agent_version")
+        .agg(pl.col("first_day").min())
+        .sort("first_day")
+    )
+    versions = [{"day": day, "version": version or "?"} for version, day in ages.iter_rows()][1:]
+    chart = None
+    if drawn and domain is not None:
+        chart = trend_chart(
+            drawn,
+            marks,
+            versions,
+            days=figures.buckets,
+            domain=domain,
+            name=f"trend-{agent}",
+            description=_described(name, drawn, alerts, versions),
+        )
+    most = TREND_ROWS if len(figures.agents) <= MANY_AGENTS else TREND_ROWS_OF_MANY
+    return {
+        "a": agent,
+        "agent": name,
+        "chart": chart,
+        "rows": rows[-most:],
+        "row_count": len(rows),
+        "alerts": alerts[:_CAPTIONS],
+        "alert_count": len(alerts),
+    }
+
+
+def _described(name: str, drawn: list[dict[str, Any]], alerts: list[Any], versions: list[Any]) -> str:
+    """A chart in words."""
+    means = [row["phi"] for row in drawn]
+    told = f"Mean Φ of {name} from {drawn[0]['day']} to {drawn[-1]['day']}: "
+    told += f"first {means[0]:.1f}, last {means[-1]:.1f}, lowest {min(means):.1f}, highest {max(means):.1f}"
+    if versions:
+        told += "; new version " + ", ".join(f"{short(v['version'], 12)} on {v['day']}" for v in versions[-3:])
+    if alerts:
+        told += "; alert on " + ", ".join(str(alert["dt"]) for alert in alerts[:3])
+    return f"{told}. The figures are in the table below."
+
+
+def _change_run(row: dict[str, Any]) -> dict[str, Any]:
+    return row | {"changed": ", ".join(words(str(each)) for each in _json(row["changed"]) or []) or "–"}
+
+
+def _costs(figures: Figures) -> dict[str, Any]:
+    """What a judging model took; by day and agent the latest only."""
+    each = costs(figures, ["d", "a"])
+    by_day = costs(figures, ["d"])
+    has_price = any(row["cost"] for row in each)
+    values = [{"day": row["day"], "n": row["cost"] if has_price else row["tokens_in"] + row["tokens_out"]} for row in by_day]
+    total = {name: sum(row[name] for row in each) for name in ("judged", "llm_calls", "tokens_in", "tokens_out", "cost")}
+    return {
+        "agents": costs(figures, ["a"]),
+        "total": total,
+        "days": each[::-1][:COST_ROWS],
+        "day_count": len(each),
+        "has_price": has_price,
+        "chart": cost_chart(values, "cost" if has_price else "tokens"),
+    }
+
+
+def _runs(data: ReportData, room: _Room) -> dict[str, Any]:
+    """Runs with their gates: the gates of one name are one column, whatever their severity."""
+    names: dict[str, None] = {}
+    runs: list[dict[str, Any]] = []
+    notes: dict[str, dict[str, int]] = {}
+    for row in data.runs.head(room.runs).iter_rows(named=True):
+        gates: dict[str, dict[str, Any]] = {}
+        failures: list[str] = []
+        for gate in _json(row["gates"]) or []:
+            if not isinstance(gate, dict):
+                continue
+            name = short(str(gate.get("gate") or "gate"))
+            names.setdefault(name)
+            told = gate.get("failures") or []
+            found = gates.setdefault(name, {"passed": True, "expectations": 0, "failed": 0})
+            found["passed"] = found["passed"] and bool(gate.get("passed"))
+            found["expectations"] += int(gate.get("expectations") or 0)
+            found["failed"] += len(told)
+            failures += [f"{words(name)}: {short(str(failure.get('message') or ''), room.message)}" for failure in told]
+        for note in _json(row["notes"]) or []:
+            # the same sentence about other names is one note
+            wordings = notes.setdefault(short(str(note).partition(":")[0], room.message), {})
+            text = short(str(note), room.message)
+            wordings[text] = wordings.get(text, 0) + 1
+        shown = failures[:FAILURES_SHOWN] + (
+            [f"… {len(failures) - FAILURES_SHOWN} more"] if len(failures) > FAILURES_SHOWN else []
+        )
+        message = "" if row["outcome"] == "published" else short(row["message"], room.message)
+        runs.append(row | {"gates": gates, "failures": shown, "message": message})
+    columns = list(names)[:GATES_SHOWN]
+    return {
+        "runs": runs,
+        "run_count": data.run_count,
+        "gates": columns,
+        "gate_totals": {
+            name: [sum(r["gates"].get(name, {}).get("passed") is ok for r in runs) for ok in (True, False)] for name in columns
+        },
+        "notes": [
+            {"text": max(wordings, key=lambda text: wordings[text]), "runs": sum(wordings.values()), "wordings": len(wordings)}
+            for wordings in list(notes.values())[:NOTES_SHOWN]
+        ],
+        "note_count": len(notes),
+    }
+
+
+# --- single answers -------------------------------------------------------------------------------------------------
+
+
+def _answers(data: ReportData, figures: Figures, room: _Room) -> dict[str, Any]:
+    """Single answers, wherever the page shows one."""
+    findings: dict[Key, list[dict[str, Any]]] = {}
+    for row in data.answer_findings.iter_rows(named=True):
+        findings.setdefault((row["dt"], row["query_id"]), []).append(row)
+    pool = {
+        (row["dt"], row["query_id"]): _explained(row, findings.get((row["dt"], row["query_id"]), []), figures, room)
+        for row in data.answers.iter_rows(named=True)
+    }
+    by_code: dict[str, list[dict[str, Any]]] = {}
+    for code, key in data.examples:
+        if key in pool:
+            by_code.setdefault(code, []).append(pool[key])
+    changes = [
+        change
+        | {"answer": pool.get((change["dt"], change["query_id"])), "a": figures.agent(change["agent_id"] or "")}
+        | {"changed": ", ".join(words(str(each)) for each in _json(change["changed"]) or []) or "–"}
+        for change in data.changes.iter_rows(named=True)
+    ]
+    of_agents: dict[int, list[dict[str, Any]]] = {}
+    for key in data.worst_of_agents:
+        if key in pool:
+            of_agents.setdefault(pool[key]["a"], []).append(pool[key])
+    return {
+        "alerts": [_alert(row, pool, figures, room) for row in data.alerts.head(ALERTS_SHOWN).iter_rows(named=True)],
+        "worst": [pool[key] for key in data.worst if key in pool],
+        "worst_of_agents": sorted(of_agents.items()),
+        "examples": by_code,
+        "changes": changes[:CHANGED],
+        "further_changes": changes[CHANGED:],
+        "is_cut": room is not _ROOMS[0],
+        "room": room,
+    }
+
+
+def _alert(row: dict[str, Any], pool: dict[Key, dict[str, Any]], figures: Figures, room: _Room) -> dict[str, Any]:
+    detail = _json(row["detail"])
+    return row | {
+        "a": figures.agent(row["agent_id"]),
+        "p": None if row["app_id"] == "*" else figures.app(row["app_id"]),
+        "message": short(row["message"], 2 * room.message),
+        "rises": [rise for rise in detail.get("findings", []) if isinstance(rise, dict)][:5],
+        "p_right": detail.get("p_right"),
+        "examples": [pool[key] for key in example_keys(row) if key in pool],
+    }
+
+
+def _explained(row: dict[str, Any], findings: list[dict[str, Any]], figures: Figures, room: _Room) -> dict[str, Any]:
     alignment = _json(row["alignment"])
     benign = alignment.get("benign", [])
-    conditions = [("✓", "applied", c) for c in alignment.get("matched", [])]
-    conditions += [("✗", "missing", c) for c in alignment.get("missing", [])]
+    conditions = [("✗", "missing", c) for c in alignment.get("missing", [])]
     conditions += [("+", "extra", c) for c in alignment.get("extra", []) if c not in benign]
     conditions += [("○", "extra, allowed", c) for c in benign]
+    conditions += [("✓", "applied", c) for c in alignment.get("matched", [])]
+    told = list({finding["message"]: finding for finding in findings}.values())
+    asked = [finding["question_part"] for finding in findings]
     return row | {
-        "findings": list({f["message"]: f for f in mine.iter_rows(named=True)}.values()),
-        "conditions": [(sign, word, _condition(condition)) for sign, word, condition in conditions],
-        "reasons": _json(row["verdict_reasons"]) or [],
+        "a": figures.agent(row["agent_id"]),
+        "p": figures.app(row["app_id"]),
+        "question": marked(row["user_question"] or "(no question)", asked, room.text),
+        "enriched": marked(row["enriched_question"], asked, room.text) if row["enriched_question"] else None,
+        "sql": _sql(row["generated_sql"], [finding["sql_part"] for finding in findings], room.text),
+        "findings": [f | {"message": short(f["message"], min(room.message, room.text))} for f in told[: room.findings]],
+        "finding_count": len(told),
+        "conditions": [
+            (sign, word, short(_condition(condition), min(160, room.text)))
+            for sign, word, condition in conditions[: room.conditions]
+        ],
+        "condition_count": len(conditions),
+        "reasons": [
+            short(str(reason), min(room.message, room.text))
+            for reason in (_json(row["verdict_reasons"]) or [])[: room.findings]
+        ],
     }
+
+
+def _sql(text: str | None, parts: list[str | None], limit: int) -> Markup | None:
+    return marked(text, parts, limit) if text and text.strip() else None
 
 
 def _condition(condition: dict[str, Any]) -> str:
@@ -323,188 +416,5 @@ def _condition(condition: dict[str, Any]) -> str:
         return json.dumps(condition, ensure_ascii=False)
 
 
-def _coverage(agent_daily: pl.DataFrame) -> list[dict[str, Any]]:
-    out = []
-    for part in agent_daily.sort("agent_id").partition_by("agent_id", maintain_order=True):
-        reasons: dict[str, float] = {}
-        for shares, rows in part.select("shares", "rows").iter_rows():
-            for reason, share in (_json(shares).get("reason") or {}).items():
-                reasons[reason] = reasons.get(reason, 0.0) + share * rows
-        rows, scored = int(part["rows"].sum()), int(part["scored"].sum())
-        out.append(
-            {
-                "agent_id": part["agent_id"][0],
-                "rows": rows,
-                "unscored": rows - scored,
-                "coverage": scored / rows if rows else None,
-                "reasons": sorted(((round(n), reason) for reason, n in reasons.items()), reverse=True),
-            }
-        )
-    return out
-
-
-def _runs(runs: pl.DataFrame) -> list[dict[str, Any]]:
-    newest = runs.sort("started_at", "dt", descending=True, nulls_last=True).head(RUNS_SHOWN)
-    return [
-        row
-        | {
-            "gates": [gate for gate in _json(row["gates"]) or [] if isinstance(gate, dict)],
-            "notes": _json(row["notes"]) or [],
-        }
-        for row in newest.iter_rows(named=True)
-    ]
-
-
-# --- charts ---------------------------------------------------------------------------------------------------------
-
-
-def _trend(agent: str, data: ReportData) -> dict[str, Any]:
-    days = data.trend.filter(pl.col("agent_id") == agent).sort("dt").tail(CHART_DAYS)
-    points = [
-        {"day": f"{row['dt']}T00:00:00", "phi": row["mean_phi"], "week": row["mean_phi_7d"], "rows": row["rows"]}
-        for row in days.iter_rows(named=True)
-        if row["mean_phi"] is not None
-    ]
-    first = days["dt"].min()
-    alerts = data.alerts.filter((pl.col("agent_id") == agent) & (pl.col("app_id") == "*") & (pl.col("kind") == "phi_fall"))
-    falls = [
-        {"day": f"{row['dt']}T00:00:00", "phi": row["observed"]}
-        for row in alerts.iter_rows(named=True)
-        if first is not None and row["dt"] >= first
-    ]
-    versions = [
-        {"day": f"{row['first_day']}T00:00:00", "version": plain_text(row["agent_version"] or "?")[:12]}
-        for row in data.compare.filter(pl.col("agent_id") == agent).sort("first_day").iter_rows(named=True)
-        if first is not None and row["first_day"] > first
-    ]
-    chart = _trend_chart(points, falls, versions, f"trend-{agent}") if points else None
-    return {"agent_id": agent, "chart": chart, "days": days.to_dicts(), "falls": len(falls), "versions": versions}
-
-
-def _trend_chart(points: list[Any], falls: list[Any], versions: list[Any], name: str) -> Markup:
-    import altair as alt  # slow import: pay when a report is made
-
-    y = alt.Y("phi:Q", title="mean Φ", scale=alt.Scale(domain=[0, 100]), axis=alt.Axis(values=[0, 25, 50, 75, 100]))
-    # at most five days are named, the last one always
-    step = -(-len(points) // 5)
-    dates = [dt.date.fromisoformat(point["day"][:10]) for point in points[::-1][::step]]
-    named = [alt.DateTime(year=date.year, month=date.month, date=date.day) for date in dates]
-    ticks = alt.Axis(format="%-d %b", values=named, labelFlush=False, grid=False)
-    x = alt.X("day:T", title=None, axis=ticks)
-    base = alt.Chart(alt.InlineData(values=points))
-    layers: list[alt.Chart] = [
-        base.mark_line(color=SOFT, strokeDash=[4, 3], strokeWidth=1.5).encode(x, alt.Y("week:Q")),
-        base.mark_line(color=LINE, strokeWidth=2, point=alt.OverlayMarkDef(color=LINE, size=28, filled=True)).encode(x, y),
-    ]
-    if versions:
-        changes = alt.Chart(alt.InlineData(values=versions))
-        layers.append(changes.mark_rule(color=SOFT, strokeDash=[2, 2]).encode(x))
-        label = changes.mark_text(align="right", dx=-4, fontSize=11, color="currentColor", baseline="bottom")
-        layers.append(label.encode(x, y=alt.datum(2), text="version:N"))
-    if falls:
-        marks = alt.Chart(alt.InlineData(values=falls))
-        layers.append(marks.mark_point(shape="triangle-down", size=110, filled=True, color=ALERT, yOffset=-13).encode(x, y))
-        fall = marks.mark_text(text="fall", dy=17, fontSize=12, fontWeight="bold", color=ALERT)
-        layers.append(fall.encode(x, y))
-    chart = alt.layer(*layers).properties(width=290, height=150)
-    return _svg(chart, name, f"Mean Φ by day for {name.removeprefix('trend-')}; the figures are in the table below")
-
-
-def _band_chart(data: ReportData) -> Markup | None:
-    import altair as alt
-
-    shown = [v for v in _versions(data) if v["bands"]][: 2 * CHART_AGENTS]
-    if not shown:
-        return None
-    names = [plain_text(f"{v['agent_id']} {v['agent_version'] or ''}".strip())[:28] for v in shown]
-    values = [
-        {"agent": name, "band": band, "rank": rank, "share": version["bands"][band]}
-        for name, version in zip(names, shown, strict=True)
-        for rank, band in enumerate(BANDS)
-    ]
-    colours = alt.Scale(domain=list(BANDS), range=list(BAND_COLOURS.values()))
-    chart = (
-        alt.Chart(alt.InlineData(values=values))
-        .mark_bar(height=15)
-        .encode(
-            alt.X("share:Q", title=None, stack="zero", axis=alt.Axis(format="%", tickCount=5), scale=alt.Scale(domain=[0, 1])),
-            alt.Y("agent:N", title=None, sort=names, axis=_name_axis(names)),
-            alt.Color("band:N", scale=colours, legend=alt.Legend(orient="top", title=None, symbolType="square")),
-            order=alt.Order("rank:Q"),
-        )
-        .properties(width=260, height=alt.Step(24))
-    )
-    return _svg(chart, "bands", "Share of each band by agent version; the figures are in the table of agents")
-
-
-def _pareto_chart(pareto: list[dict[str, Any]]) -> Markup | None:
-    import altair as alt
-
-    if not pareto:
-        return None
-    values = [
-        {"code": _words(row["code"]), "n": row["occurrences"], "share": row["cumulative"]} for row in pareto[:PARETO_CODES]
-    ]
-    order = [value["code"] for value in values]
-    y = alt.Y("code:N", title=None, sort=order, axis=_name_axis(order))
-    base = alt.Chart(alt.InlineData(values=values))
-    grid = alt.Axis(tickMinStep=1, tickCount=5, orient="bottom")
-    bars = base.mark_bar(color=LINE, height=15).encode(alt.X("n:Q", title="findings", axis=grid), y)
-    top = alt.Axis(format="%", orient="top", tickCount=5, grid=False, titleColor=ALERT, labelColor=ALERT)
-    share = alt.X("share:Q", title="running share", scale=alt.Scale(domain=[0, 1]), axis=top)
-    running = base.mark_line(color=ALERT, strokeWidth=1.5, point=alt.OverlayMarkDef(color=ALERT, size=24)).encode(share, y)
-    running = running.encode(order=alt.Order("share:Q"))
-    chart = alt.layer(bars, running).resolve_scale(x="independent").properties(width=260, height=alt.Step(24))
-    return _svg(chart, "pareto", "Findings by code, the most frequent first, with their running share; see the table below")
-
-
-def _name_axis(names: Sequence[str]) -> alt.Axis:
-    import altair as alt
-
-    # the browser's font may be wider than the one the chart was laid out with
-    room = min(190, 12 + 7 * max(map(len, names)))
-    return alt.Axis(ticks=False, domain=False, labelLimit=190, minExtent=room)
-
-
-def _svg(chart: alt.TopLevelMixin, name: str, description: str) -> Markup:
-    import vl_convert
-
-    spec = chart.to_dict(validate=False)
-    text = {"labelColor": "currentColor", "titleColor": "currentColor", "labelFontSize": 12, "titleFontSize": 12}
-    lines = {"domainColor": SOFT, "tickColor": SOFT, "gridColor": SOFT, "gridOpacity": 0.25, "titleFontWeight": "normal"}
-    spec["config"] = {
-        "font": "system-ui, -apple-system, 'Segoe UI', sans-serif",
-        "background": "transparent",
-        "view": {"stroke": None},
-        "axis": text | lines,
-        "legend": text,
-    }
-    svg = str(vl_convert.vegalite_to_svg(spec))
-    # several charts share the page, and so one space of ids
-    prefix = re.sub(r"[^a-z0-9]+", "-", name.lower())
-    svg = re.sub(r'\bid="', f'id="{prefix}-', svg).replace("url(#", f"url(#{prefix}-")
-    label = Markup.escape(plain_text(description))
-    return Markup(svg.replace("<svg ", f'<svg role="img" aria-label="{label}" ', 1))  # noqa: S704  # Vega escapes its text
-
-
-# --- wording --------------------------------------------------------------------------------------------------------
-
-
 def _json(text: str | None) -> Any:
     return json.loads(text) if text else {}
-
-
-def _one(value: float | None) -> str:
-    return "–" if value is None else f"{value:.1f}"
-
-
-def _percent(value: float | None, digits: int = 1) -> str:
-    return "–" if value is None else f"{100 * value:.{digits}f} %"
-
-
-def _count(value: int | None) -> str:
-    return "–" if value is None else f"{value:,}".replace(",", "\u202f")
-
-
-def _words(value: str | None) -> str:
-    return (value or "–").replace("_", " ")
