@@ -8,7 +8,7 @@ from __future__ import annotations
 import hashlib
 import ipaddress
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, Protocol
 from urllib.parse import urlsplit
@@ -167,6 +167,12 @@ def run_model(settings: ModelSettings) -> Iterator[RunModel | None]:
                     _running.pop(key, None)
                 else:
                     _running[key] = before
+
+
+def run_usage(settings: ModelSettings) -> Callable[[], Usage] | None:
+    """Asks what the run's model was asked so far; None where no run has one open."""
+    running = _running.get(_identity(settings))
+    return None if running is None else lambda: running.chat.usage
 
 
 def _identity(settings: ModelSettings) -> str:
