@@ -22,7 +22,7 @@ from flows.daily_scoring import (
 from stef_core.errors import GateError, RuleError, StefError
 from stef_core.frames import compact_json
 from stef_core.rules import Rules
-from tasks.artifacts import show_changes, show_day, show_gates, show_progress, start_progress
+from tasks.artifacts import show_changes, show_day, show_gates, show_plan, show_progress, start_progress
 from tasks.backfill import Merged, Planned, estimate_day, merge_day, only, plan_backfill, published_days
 from tasks.events import day_ended
 from tasks.gates import gate_input, gate_output, refuse
@@ -92,8 +92,8 @@ def backfill(
             except StefError as error:
                 failed[day] = error
             show_progress(progress, (number + 1) / len(days))
-    if not dry_run:
-        show_changes(f"{days[0]} to {days[-1]}", done)
+    show_done = show_plan if dry_run else show_changes
+    show_done(f"{days[0]} to {days[-1]}", done)
     raise_failures(failed, len(days))
     return done
 

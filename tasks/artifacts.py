@@ -137,6 +137,23 @@ def show_changes(days: str, results: Sequence[Mapping[str, Any]]) -> None:
     create_table_artifact(key=f"backfill-{days.replace(' ', '-')}", table=rows, description=f"Moved, {days}")
 
 
+def show_plan(days: str, results: Sequence[Mapping[str, Any]]) -> None:
+    """What a backfill would do, by day, and what that would take; arguments as of `show_changes`."""
+    rows = [
+        {
+            "day": str(result["day"]),
+            "rows": result["rows"],
+            "to do": result["redone"],
+            "causes": ", ".join(f"{cause} {count}" for cause, count in result["causes"].items()),
+            "calls": result["estimate"]["calls"],
+            "tokens": result["estimate"]["tokens_in"] + result["estimate"]["tokens_out"],
+            "cost": round(result["estimate"]["cost"], 2),
+        }
+        for result in results
+    ]
+    create_table_artifact(key=f"backfill-plan-{days.replace(' ', '-')}", table=rows, description=f"To do, {days}")
+
+
 def _table(rows: Sequence[Mapping[str, Any]]) -> list[str]:
     if not rows:
         return []

@@ -81,15 +81,11 @@ class PrefectHouse:
 
     def post(self, path: str, body: Mapping[str, Any] | None = None) -> Any:
         """The answer of the server to a POST."""
-        answer = self._client.post(path, json=dict(body or {}))
-        answer.raise_for_status()
-        return answer.json()
+        return self._ask("POST", path, json=dict(body or {}))
 
     def get(self, path: str) -> Any:
         """The answer of the server to a GET."""
-        answer = self._client.get(path)
-        answer.raise_for_status()
-        return answer.json()
+        return self._ask("GET", path)
 
     def close(self) -> None:
         """End all processes, the last one first."""
@@ -103,6 +99,15 @@ class PrefectHouse:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)
             process.wait()
+
+    def _ask(self, method: str, path: str, **body: Any) -> Any:
+        def answered() -> httpx.Response | None:
+            answer = self._client.request(method, path, **body)
+            return None if answer.status_code == 503 else answer  # its SQLite is busy
+
+        answer = until(f"the server has time for {path}", answered, 60, self.log("server"))
+        assert answer.is_success, answer.text
+        return answer.json()
 
     def _is_up(self) -> bool:
         with contextlib.suppress(httpx.TransportError):

@@ -171,9 +171,21 @@ def test_a_refused_day_and_a_published_one_emit_events(seen: Seen) -> None:
 
 
 def test_an_automation_tells_a_person_of_the_refused_day(seen: Seen) -> None:
-    (body,) = seen.posted
+    texts = [body["text"] for body in seen.posted if body["text"].startswith("stef.")]
 
-    assert body["text"].startswith(f"stef.gate.failed: gate query_log: agent_id of agent null on {BAD_DAY} is null")
+    assert len(texts) == 1
+    assert texts[0].startswith(f"stef.gate.failed: gate query_log: agent_id of agent null on {BAD_DAY} is null")
+
+
+def test_an_automation_tells_a_person_of_a_run_that_crashed(seen: Seen) -> None:
+    deployment = seen.deployed["backfill"]["id"]
+    later = {"type": "SCHEDULED", "state_details": {"scheduled_time": "2999-01-01T00:00:00Z"}}
+    run = seen.house.post(f"/deployments/{deployment}/create_flow_run", {"state": later})
+
+    seen.house.post(f"/flow_runs/{run['id']}/set_state", {"state": {"type": "CRASHED", "name": "Crashed"}, "force": True})
+
+    told = {"text": f"STEF: flow run {run['name']} ended as prefect.flow-run.Crashed"}
+    until("the webhook was told of the crash", lambda: told in seen.posted, 60, seen.house.log("server"))
 
 
 def test_lines_of_a_day_name_its_run_and_day_and_say_how_far_it_is(seen: Seen) -> None:

@@ -114,6 +114,25 @@ def test_a_refused_day_of_a_backfill_is_told_of_too(told: Told, tmp_path: Path) 
     assert (failed["kind"], failed["failures"][0]["column"]) == ("backfill", "agent_id")
 
 
+def test_a_dry_run_of_a_backfill_leaves_its_plan_and_tells_nobody(told: Told, tmp_path: Path) -> None:
+    write(tmp_path / "logs", asked(3))
+    score(tmp_path)
+    before = told()
+    (tmp_path / "rules.json").write_text(json.dumps({"app_id": "shop", "safety_limit_min": 7}))
+
+    (day,) = backfill(
+        logs=str(tmp_path / "logs"),
+        warehouse=f"duckdb:///{tmp_path / 'w.duckdb'}",
+        rules=str(tmp_path / "rules.json"),
+        dry_run=True,
+    )
+
+    causes = ", ".join(f"{cause} {count}" for cause, count in day["causes"].items())
+    planned = {"day": str(DAY), "rows": 3, "to do": day["redone"], "causes": causes, "calls": 0, "tokens": 0, "cost": 0.0}
+    assert artifact(f"backfill-plan-{DAY}-to-{DAY}") == [planned]
+    assert told() == before
+
+
 def test_an_error_that_may_quote_a_row_stays_out_of_the_event(told: Told) -> None:
     failure = {"expectation": "E", "column": "reason", "agent": None, "observed": SQL, "required": "x", "severity": "critical"}
     gates = [{"gate": "scores", "passed": False, "failures": [failure | {"message": SQL, "evaluated": False}]}]
