@@ -25,10 +25,12 @@ from flows.daily_scoring import (
 from stef_core.errors import GateError, RuleError, StefError
 from stef_core.frames import compact_json, records_of
 from stef_core.rules import Rules
-from tasks.artifacts import show_changes, show_day, show_progress, start_progress
+from tasks.artifacts import show_changes, show_day, show_gates, show_plan, show_progress, start_progress
 from tasks.backfill import Merged, Planned, estimate_day, merge_day, only, plan_backfill, published_days
 from tasks.batching import batch_questions, batch_verdicts, check_batching, check_endpoint, with_batches
+from tasks.events import day_ended
 from tasks.gates import gate_input, gate_output, refuse
+from tasks.log_lines import place_lines, placed_lines
 from tasks.models import check_settings, run_model
 from tasks.passing import as_is
 from tasks.progress import DayEnded, DayMoved, DayPlanned, DayStarted, tell
@@ -85,10 +87,10 @@ def backfill(
     if not dry_run:
         prepare(settings, applications)
     days = backfill_days(first, last, published_days(as_is(settings)))
-    progress = start_progress(f"backfill {days[0]} to {days[-1]}")
+    progress = start_progress(f"backfill {days[0]} to {days[-1]}", "backfill-progress")
     failed: dict[dt.date, StefError] = {}
     done: list[dict[str, Any]] = []
-    with run_model(settings):
+    with run_model(settings), placed_lines():
         if batched:
             check_endpoint(as_is(settings))
         for number, day in enumerate(days):
@@ -100,8 +102,8 @@ def backfill(
             except StefError as error:
                 failed[day] = error
             show_progress(progress, (number + 1) / len(days))
-    if not dry_run:
-        show_changes(f"{days[0]} to {days[-1]}", done)
+    show_done = show_plan if dry_run else show_changes
+    show_done(f"{days[0]} to {days[-1]}", done)
     raise_failures(failed, len(days))
     return done
 
@@ -122,6 +124,7 @@ def backfill_one_day(
         StefError: The day could not be read, scored or published; what was published before is as it was.
     """
     run = start_run(settings, rules, day, "backfill")
+    place_lines(run)
     try:
         partition = read_day(logs_of(settings), day)
         run |= input_facts(partition, unknown_applications(partition.frame, rules))
@@ -136,6 +139,7 @@ def backfill_one_day(
             return result | {"moved": [], "run": None}
         tell(DayStarted(day=day, rows=rows.frame.height))
         gates = gate_input(as_is(partition))
+        run["gates"] = compact_json([gate.to_json() for gate in gates])
         refuse(gates, partition.nulls)
         scored = score_rows(rows, planned, rules, settings, run)
         merged = merge_day(as_is(partition), as_is(planned), as_is(scored), as_is(rules), as_is(run))
@@ -146,6 +150,8 @@ def backfill_one_day(
             tell(DayEnded(day=day, run=run))
             record_failure(settings, run)
             share(settings, day)
+            show_gates(run)
+            day_ended(run)
         raise
     share(settings, day)
     tell(DayEnded(day=day, run=run))
@@ -192,6 +198,7 @@ def publish_merged(
     run = end_run(run, "published")
     publish_day(as_is(settings), as_is(run), day, (*merged.tables, *figures))
     show_day(day, run, staged["agent_daily"], staged["agent_alerts"])
+    day_ended(run)
     return run
 
 

@@ -11,7 +11,7 @@ from prefect.cache_policies import NO_CACHE
 
 from stef_core.calibration import RESAMPLES, THRESHOLD, Plan
 from stef_core.judge.fitting import FOLDS
-from tasks.calibrate import Calibrated, Request, check_request, run_calibration, takes_published
+from tasks.calibrate import Calibrated, Request, check_request, labelled_of, run_calibration, takes_published
 from tasks.calibration_report import write_calibration
 from tasks.passing import as_is
 from tasks.retrying import DELAYS_S, is_transient
@@ -30,7 +30,7 @@ write = task(name="write-calibration", cache_policy=NO_CACHE)(write_calibration)
 
 @flow(name="calibration")
 def calibration(
-    labelled: str,
+    labelled: str | None = None,
     judge: str | None = None,
     model: str | None = None,
     rules: str | None = None,
@@ -47,7 +47,7 @@ def calibration(
     """Measure how far Φ and p_right can be trusted.
 
     Args:
-        labelled: A file of labelled answers, or the URL of a warehouse whose users gave feedback.
+        labelled: A file of labelled answers, or the URL of a warehouse whose users gave feedback; ``STEF_LABELLED`` when None.
         judge: ``symbolic`` or ``openai``; of a warehouse the published scores are taken where None.
         model: Model id at the endpoint.
         rules: Folder of rules files.
@@ -70,6 +70,7 @@ def calibration(
         TransientError: The endpoint answered for no row, or the warehouse is held.
     """
     settings = with_secret(load_settings({"judge": judge, "model": model, "rules": rules}))
+    labelled = labelled_of(labelled, settings)
     request = Request(
         labelled=labelled,
         columns=columns or {},

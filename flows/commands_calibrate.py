@@ -24,8 +24,8 @@ SUB_TYPES_SHOWN = 12
 
 def calibrate(
     labelled: Annotated[
-        str, typer.Option(help="Labelled answers: .parquet, .jsonl, .csv, or a warehouse's URL.", metavar="FILE")
-    ],
+        str | None, typer.Option(help="Labelled answers: .parquet, .jsonl, .csv, or a warehouse's URL.", metavar="FILE")
+    ] = None,
     judge: Annotated[
         str | None, typer.Option(help="symbolic or openai; of a warehouse, the published scores if not given.")
     ] = None,
@@ -49,11 +49,12 @@ def calibrate(
 ) -> None:
     """Measure on labelled answers how far Φ and p_right can be trusted."""
     from stef_core.calibration import Plan
-    from tasks.calibrate import Request, check_request, run_calibration, takes_published
+    from tasks.calibrate import Request, check_request, labelled_of, run_calibration, takes_published
     from tasks.secrets import with_secret
     from tasks.settings import load_settings
 
     settings = load_settings({"judge": judge, "model": model, "rules": rules})
+    labelled = labelled_of(labelled, settings)
     request = Request(
         labelled=labelled,
         columns=read_mapping(columns or []),

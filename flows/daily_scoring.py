@@ -11,19 +11,23 @@ from uuid import UUID
 
 from prefect import flow
 from prefect.futures import PrefectFuture
+from prefect.runtime import flow_run
 from prefect.task_runners import TaskRunner, ThreadPoolTaskRunner
 
 from stef_core.catalogue import Catalogue
 from stef_core.errors import GateError, InputError, RuleError, StefError, TransientError
 from stef_core.frames import compact_json, records_of
 from stef_core.rules import Rules
-from tasks.artifacts import show_day, show_progress, start_progress
+from tasks.artifacts import show_day, show_gates, show_progress, start_progress
 from tasks.batching import batch_questions, batch_verdicts, check_batching, check_endpoint, with_batches
 from tasks.catch_up import find_days
+from tasks.events import day_ended, rows_judged
 from tasks.extract import Extracted, extract_batch, learn_day
 from tasks.gates import gate_input, gate_output, refuse
 from tasks.judge import Judged, judge_batch
-from tasks.models import check_settings, run_model
+from tasks.log_lines import place_lines, placed_lines
+from tasks.meter import Meter, results
+from tasks.models import check_settings, run_model, run_usage
 from tasks.passing import as_is
 from tasks.progress import DayEnded, DaysFound, DayStarted, RowsDone, tell
 from tasks.publish import (
@@ -57,6 +61,7 @@ RUNNER = cast("TaskRunner[PrefectFuture[Any]]", ThreadPoolTaskRunner[Any](max_wo
 def daily_scoring(
     date: dt.date | None = None,
     to: dt.date | None = None,
+    delay_days: int = 1,
     logs: str | None = None,
     warehouse: str | None = None,
     rules: str | None = None,
@@ -70,8 +75,9 @@ def daily_scoring(
     """Score one or several days of the query log and publish those that pass their gates.
 
     Args:
-        date: First UTC day; yesterday when None.
+        date: First UTC day; the one that `delay_days` gives when None.
         to: Last UTC day; only `date` when None.
+        delay_days: Where no `date` is given, how many days the scored day lies before the day the run was scheduled for.
         logs: Root of the query log. This and the following go before environment and settings file.
         warehouse: URL of the warehouse.
         rules: Folder of rules files.
@@ -92,7 +98,7 @@ def daily_scoring(
     """
     flags = {"logs": logs, "warehouse": warehouse, "rules": rules, "judge": judge, "model": model, "coverage_min": coverage_min}
     settings = with_secret(load_settings(flags | {"batch": batch}))
-    days = asked_days(date, to, settings, missing=missing)
+    days = asked_days(date, to, settings, day_before(delay_days), missing=missing)
     logs_of(settings)
     check_settings(settings)
     batched = check_batching(settings)
@@ -107,7 +113,7 @@ def daily_scoring(
     progress = start_progress(f"{days[0]} to {days[-1]}")
     failed: dict[dt.date, StefError] = {}
     runs = []
-    with run_model(settings):
+    with run_model(settings), placed_lines():
         if batched:
             check_endpoint(as_is(settings))
         for number, day in enumerate(days):
@@ -141,6 +147,7 @@ def score_one_day(
         StefError: The day could not be read, scored or published; what was published before is as it was.
     """
     run = start_run(settings, rules, day, kind)
+    place_lines(run)
 
     def show(share: float) -> None:
         show_progress(progress, (place[0] + share) / place[1])
@@ -180,9 +187,12 @@ def score_one_day(
         tell(DayEnded(day=day, run=run))
         record_failure(settings, run)
         share(settings, day)
+        show_gates(run)
+        day_ended(run)
         raise
     share(settings, day)
     show_day(day, run, staged["agent_daily"], staged["agent_alerts"])
+    day_ended(run, staged["agent_alerts"])
     tell(DayEnded(day=day, run=run))
     logger.info("scored %d of %d rows of %s", run["rows_scored"], run["rows_in"], day)
     return run
@@ -205,9 +215,11 @@ def extract_rows(
         extract_batch.submit(as_is(batch), as_is(rules), as_is(settings), f"{partition.day}-{number}")
         for number, batch in enumerate(batches)
     ]
+    meter = Meter("read", len(records), run_usage(settings))
     done = []
-    for future in futures:
-        done.append(future.result())
+    for batch in results(futures, meter):
+        done.append(batch)
+        meter.add(len(batch.read))
         show(len(done) / len(futures))
     return done
 
@@ -234,25 +246,41 @@ def judge_rows(
         judge_batch.submit(as_is(batch), as_is(catalogue), as_is(settings), day, run_id, f"{day}-{number}")
         for number, batch in enumerate(batches)
     ]
+    meter = Meter("judged", sum(len(batch.read) for batch in batches), run_usage(settings))
     done = []
-    for future in futures:
-        done.append(future.result())
-        tell(RowsDone(day=day, rows=done[-1].judged.height))
+    for judged in results(futures, meter):
+        done.append(judged)
+        tell(RowsDone(day=day, rows=judged.judged.height))
+        meter.add(judged.judged.height)
         show(len(done) / len(futures))
+    rows_judged(done, settings, day, run_id)
     return done
 
 
-def asked_days(date: dt.date | None, to: dt.date | None, settings: Settings, *, missing: bool) -> list[dt.date]:
-    """The days that a run is about: from `date` to `to`, yesterday where neither is given.
+def asked_days(
+    date: dt.date | None, to: dt.date | None, settings: Settings, newest: dt.date, *, missing: bool
+) -> list[dt.date]:
+    """The days that a run is about: from `date` to `to`, the newest one where neither is given.
 
     Raises:
         RuleError: `to` lies before `date`.
     """
-    yesterday = dt.datetime.now(dt.UTC).date() - dt.timedelta(days=1)
     if missing and date is None:
-        last = to or yesterday
+        last = to or newest
         return days_between(last - dt.timedelta(days=settings.catch_up_days - 1), last)
-    return days_between(date or yesterday, to)
+    return days_between(date or newest, to)
+
+
+def day_before(delay_days: int) -> dt.date:
+    """The UTC day that lies so many days before the one the run was scheduled for; a run that starts late keeps its day.
+
+    Raises:
+        RuleError: `delay_days` is negative.
+    """
+    if delay_days < 0:
+        raise RuleError(f"delay_days is {delay_days}; it counts days back from the run's own, so 0 or more")
+    scheduled: dt.datetime = flow_run.scheduled_start_time
+    return scheduled.astimezone(dt.UTC).date() - dt.timedelta(days=delay_days)
 
 
 def days_between(first: dt.date, last: dt.date | None) -> list[dt.date]:

@@ -1,4 +1,7 @@
-"""What a run leaves to read in Prefect: a table of agents, a summary, and how far it is."""
+"""What a run leaves to read in Prefect: tables of gates and agents, a summary, what a backfill moved, and how far it is.
+
+A key holds the day or days it is about, so that the artifacts of one key are the versions of one thing.
+"""
 
 from __future__ import annotations
 
@@ -17,9 +20,9 @@ from prefect.artifacts import (
 )
 
 
-def start_progress(description: str) -> UUID:
+def start_progress(description: str, key: str = "daily-scoring-progress") -> UUID:
     """A progress bar of the run, at 0 %."""
-    made = create_progress_artifact(progress=0.0, key="daily-scoring-progress", description=description)
+    made = create_progress_artifact(progress=0.0, key=key, description=description)
     assert isinstance(made, UUID)  # called from a sync flow
     return made
 
@@ -30,9 +33,51 @@ def show_progress(artifact: UUID, share: float) -> None:
 
 
 def show_day(day: dt.date, run: Mapping[str, Any], agents: pl.DataFrame, alerts: pl.DataFrame) -> None:
-    """A table of the day's agents, and a summary in Markdown."""
+    """Tables of the day's gates and agents, and a summary in Markdown."""
+    show_gates(run)
     create_table_artifact(key=f"agents-{day}", table=agent_rows(agents), description=f"Agents on {day}")
     create_markdown_artifact(key=f"summary-{day}", markdown=summary(day, run, agents, alerts), description=f"Scores of {day}")
+
+
+def show_gates(run: Mapping[str, Any]) -> None:
+    """A table of what the gates found in a day; none where it ended before a gate.
+
+    Args:
+        run: The day's row of ``scoring_runs``.
+    """
+    rows = gate_rows(json.loads(run["gates"]))
+    if rows:
+        create_table_artifact(key=f"gates-{run['dt']}", table=rows, description=f"Gates of {run['dt']}")
+
+
+def gate_rows(gates: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """One row for each expectation that did not hold, and one for those of a gate that did."""
+    rows = []
+    for gate in gates:
+        failed = gate["failures"]
+        held = gate["expectations"] - len({(failure["expectation"], failure["column"]) for failure in failed})
+        rows += [
+            {
+                "gate": gate["gate"],
+                "expectation": " ".join(filter(None, (failure["expectation"], failure["column"]))),
+                "severity": failure["severity"],
+                "agent": failure["agent"] or "",
+                "observed": failure["observed"],
+                "required": failure["required"],
+                "outcome": _outcome(failure),
+            }
+            for failure in failed
+        ]
+        told = f"{held} of {gate['expectations']} expectations"
+        blank = dict.fromkeys(("severity", "agent", "observed", "required"), "")
+        rows.append({"gate": gate["gate"], "expectation": told} | blank | {"outcome": "passed"})
+    return rows
+
+
+def _outcome(failure: Mapping[str, Any]) -> str:
+    if not failure["evaluated"]:
+        return "could not be evaluated"
+    return "failed" if failure["severity"] == "critical" else "reported"
 
 
 def agent_rows(agents: pl.DataFrame) -> list[dict[str, Any]]:
@@ -67,7 +112,12 @@ def summary(day: dt.date, run: Mapping[str, Any], agents: pl.DataFrame, alerts: 
 
 
 def show_changes(days: str, results: Sequence[Mapping[str, Any]]) -> None:
-    """What a backfill moved, by agent over all its days."""
+    """What a backfill moved, by day and agent.
+
+    Args:
+        days: First and last day of the backfill, as text: ``2026-03-01 to 2026-03-08``.
+        results: What became of each day.
+    """
     rows = [
         {
             "day": str(result["day"]),
@@ -84,7 +134,24 @@ def show_changes(days: str, results: Sequence[Mapping[str, Any]]) -> None:
         for moved in result["moved"]
         if moved["moved"]
     ]
-    create_table_artifact(key=f"backfill-{results[0]['day'] if results else 'none'}", table=rows, description=f"Moved, {days}")
+    create_table_artifact(key=f"backfill-{days.replace(' ', '-')}", table=rows, description=f"Moved, {days}")
+
+
+def show_plan(days: str, results: Sequence[Mapping[str, Any]]) -> None:
+    """What a backfill would do, by day, and what that would take; arguments as of `show_changes`."""
+    rows = [
+        {
+            "day": str(result["day"]),
+            "rows": result["rows"],
+            "to do": result["redone"],
+            "causes": ", ".join(f"{cause} {count}" for cause, count in result["causes"].items()),
+            "calls": result["estimate"]["calls"],
+            "tokens": result["estimate"]["tokens_in"] + result["estimate"]["tokens_out"],
+            "cost": round(result["estimate"]["cost"], 2),
+        }
+        for result in results
+    ]
+    create_table_artifact(key=f"backfill-plan-{days.replace(' ', '-')}", table=rows, description=f"To do, {days}")
 
 
 def _table(rows: Sequence[Mapping[str, Any]]) -> list[str]:

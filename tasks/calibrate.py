@@ -78,6 +78,18 @@ class Calibrated:
         return about | {"sample_text": self.sample_text} | self.found.to_json()
 
 
+def labelled_of(named: str | None, settings: Settings) -> str:
+    """The labelled answers to measure on: those that were named, else those of the settings.
+
+    Raises:
+        RuleError: Neither names any.
+    """
+    found = named or settings.labelled
+    if found is None:
+        raise RuleError("no labelled answers are named; set --labelled, STEF_LABELLED or labelled in stef.toml")
+    return found
+
+
 def takes_published(labelled: str, judge: str | None, *, refit: bool) -> bool:
     """Whether the published scores of a warehouse are measured as they stand: nobody is named to judge anew."""
     return is_warehouse(labelled) and judge is None and not refit

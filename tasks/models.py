@@ -11,7 +11,7 @@ import ipaddress
 import os
 import secrets
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Protocol
@@ -178,6 +178,12 @@ def run_model(settings: ModelSettings) -> Iterator[RunModel | None]:
                     _running.pop(key, None)
                 else:
                     _running[key] = before
+
+
+def run_usage(settings: ModelSettings) -> Callable[[], Usage] | None:
+    """Asks what the run's model was asked so far; None where no run has one open."""
+    running = _running.get(_identity(settings))
+    return None if running is None else lambda: running.chat.usage
 
 
 def _identity(settings: ModelSettings) -> str:

@@ -49,6 +49,9 @@ class Settings(BaseSettings):
     rules: Path | None = Field(
         default=None, description="Folder of rules files, or one file; the built-in default rules if unset."
     )
+    labelled: str | None = Field(
+        default=None, description="Labelled answers that a calibration measures on: a file, or the URL of a warehouse."
+    )
     judge: Literal["symbolic", "openai"] = Field(default="symbolic", description="Who gives the verdict.")
     model: str | None = Field(default=None, description="Model id at the endpoint.")
     base_url: str | None = Field(default=None, description="URL of an OpenAI-compatible endpoint.")
