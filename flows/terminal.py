@@ -65,17 +65,25 @@ def agent_table(agent_daily: pl.DataFrame) -> RenderableType:
 def alerts_table(alerts: pl.DataFrame) -> RenderableType:
     """Rows of ``agent_alerts``, newest first; a sentence when there are none."""
     if alerts.is_empty():
-        return Text("✓ No agent fell further than the noise of its days explains.", style="green")
+        return Text("✓ No agent got worse than chance explains.", style="green")
     table = Table(title="Alerts", title_justify="left", header_style="bold", title_style="bold")
     table.add_column("Day", no_wrap=True)
-    table.add_column("Fall", justify="right", no_wrap=True)
+    table.add_column("Change", justify="right", no_wrap=True)
     table.add_column("p", justify="right", no_wrap=True)
-    table.add_column("What fell, and why", overflow="fold")
-    for row in alerts.sort("dt", "change", descending=[True, False]).iter_rows(named=True):
-        fall = f"▼ {-row['change']:.1f} Φ" if row["kind"] == "phi_fall" else f"▼ {-100 * row['change']:.1f} % coverage"
+    table.add_column("What got worse, and why", overflow="fold")
+    for row in alerts.sort("dt", "p_value", "agent_id", "app_id", descending=[True, False, False, False]).iter_rows(named=True):
         chance = "<0.0001" if row["p_value"] < 0.0001 else f"{row['p_value']:.4f}"
-        table.add_row(str(row["dt"]), Text(fall, style="bold red"), chance, _text(row["message"]))
+        change = Text(_CHANGES[row["kind"]].format(abs(row["change"])), style="bold red")
+        table.add_row(str(row["dt"]), change, chance, _text(row["message"]))
     return table
+
+
+_CHANGES = {
+    "phi_fall": "▼ {:.1f} Φ",
+    "version_worse": "▼ {:.1f} Φ",
+    "coverage_fall": "▼ {:.1%} coverage",
+    "finding_rise": "▲ {:.1%} of answers",
+}
 
 
 def run_table(runs: Sequence[Mapping[str, Any]]) -> Table:

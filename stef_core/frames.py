@@ -129,13 +129,13 @@ AGENT_ALERTS = pl.Schema(
         "dt": pl.Date(),
         "agent_id": pl.String(),
         "app_id": pl.String(),
-        "kind": pl.String(),  # phi_fall | coverage_fall
+        "kind": pl.String(),  # phi_fall | version_worse | finding_rise | coverage_fall
         "agent_version": pl.String(),
         "previous_version": pl.String(),
-        "observed": pl.Float64(),
+        "observed": pl.Float64(),  # phi_fall and version_worse: mean Φ, 0-100; the others: a share, 0-1
         "expected": pl.Float64(),
         "change": pl.Float64(),
-        "p_value": pl.Float64(),
+        "p_value": pl.Float64(),  # corrected for all that was tested on the day
         "rows": pl.Int64(),
         "baseline_rows": pl.Int64(),
         "message": pl.String(),

@@ -28,9 +28,9 @@ logger = logging.getLogger(__name__)
 TABLES = ("query_scores", "query_findings", "agent_daily", "agent_alerts", "log_catalogue")
 # of the days before, and how far back: what `stef_core.drift.find_alerts` and the catalogue read
 WINDOW = {
-    "query_scores": (14, ("dt", "agent_id", "agent_version", "app_id", "query_id", "status", "reason", "phi", "p_right")),
-    "query_findings": (14, ("dt", "query_id", "code")),
-    "agent_alerts": (7, None),
+    "query_scores": (28, ("dt", "agent_id", "agent_version", "app_id", "query_id", "status", "reason", "phi", "p_right")),
+    "query_findings": (28, ("dt", "query_id", "code")),
+    "agent_alerts": (28, None),
     "log_catalogue": (28, ("dt", "app_id", "kind", "key", "questions", "witnesses")),
 }
 

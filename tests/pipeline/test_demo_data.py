@@ -135,6 +135,6 @@ def test_scored_by_the_built_in_judge_the_slip_alerts_once_and_no_other_agent_do
     versions = pl.col("agent_version", "previous_version", "kind")
 
     assert (scores["status"] == "scored").mean() >= 0.95  # type: ignore[operator]
-    assert alerts.select("agent_id", versions).rows() == [("shop-analyst", "v3", "v2", "phi_fall")]
+    assert alerts.select("agent_id", versions).rows() == [("shop-analyst", "v3", "v2", "version_worse")]
     assert alerts["dt"].item() in (week.first.replace(day=6), week.first.replace(day=7))
     assert alerts["change"].item() < -10

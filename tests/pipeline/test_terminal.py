@@ -12,6 +12,7 @@ from rich.console import Console, RenderableType
 
 from flows.terminal import agent_table, alerts_table, render_evaluation, run_table, score_text, sparkline
 from stef_core.canonical import conditions_from_json
+from stef_core.drift import EVENTS
 from stef_core.frames import AGENT_ALERTS, AGENT_DAILY, frame_of
 from stef_core.records import (
     Alignment,
@@ -156,22 +157,35 @@ def test_an_agent_without_a_scored_row_has_dashes_and_no_zero() -> None:
 
 def test_tables_without_rows_say_so() -> None:
     assert "No day has been scored yet." in shown(agent_table(frame_of([], AGENT_DAILY)))
-    assert "No agent fell" in shown(alerts_table(frame_of([], AGENT_ALERTS)))
+    assert "No agent got worse" in shown(alerts_table(frame_of([], AGENT_ALERTS)))
 
 
-def test_alerts_tell_the_fall_the_chance_and_the_reason() -> None:
+def test_alerts_tell_the_change_the_chance_and_the_reason() -> None:
     base = {**dict.fromkeys(AGENT_ALERTS), "dt": dt.date(2026, 3, 6), "agent_id": "a", "app_id": "*"}
     alerts = [
         {**base, "kind": "phi_fall", "change": -18.04, "p_value": 0.00001, "message": "a: mean Φ fell."},
         {**base, "kind": "coverage_fall", "change": -0.25, "p_value": 0.0005, "message": "a: coverage fell."},
+        {**base, "kind": "version_worse", "change": -7.5, "p_value": 0.002, "message": "a: version v2 is worse."},
+        {**base, "kind": "finding_rise", "change": 0.125, "p_value": 0.003, "message": "a: wrong join rose."},
     ]
 
     text = shown(alerts_table(frame_of(alerts, AGENT_ALERTS)))
 
     assert "▼ 18.0 Φ" in text
     assert "<0.0001" in text
-    assert "▼ 25.0 % coverage" in text
+    assert "▼ 25.0% coverage" in text
     assert "a: coverage fell." in text
+    assert "▼ 7.5 Φ" in text
+    assert "▲ 12.5% of answers" in text
+
+
+def test_every_kind_of_alert_has_a_place_in_the_table() -> None:
+    base = {**dict.fromkeys(AGENT_ALERTS), "dt": dt.date(2026, 3, 6), "change": -0.5, "p_value": 0.01, "message": "m"}
+    kinds = [kind for event in EVENTS for kind in event]
+
+    text = shown(alerts_table(frame_of([{**base, "kind": kind} for kind in kinds], AGENT_ALERTS)))
+
+    assert text.count("2026-03-06") == len(kinds)
 
 
 def test_runs_say_the_outcome_in_words_and_signs() -> None:
