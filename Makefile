@@ -4,6 +4,8 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 DEMO_DIR ?= demo
+# a file of tests stays in one process, so that its fixtures are made once
+PYTEST_ARGS ?= -n auto --dist loadfile
 
 .PHONY: setup demo test drills lint format docs bench fit clean
 
@@ -43,7 +45,7 @@ docs: $(VENV)/.dev
 	$(BIN)/python -m tests.docs_pages
 
 drills: $(VENV)/.dev
-	@$(BIN)/python -m pytest -m drill -s $(PYTEST_ARGS)
+	@$(BIN)/python -m pytest -m drill -s
 
 bench: $(VENV)/.dev
 	$(BIN)/python -m benchmarks.agreement

@@ -98,6 +98,10 @@ def write_report(warehouse_url: str, out: Path, *, wait_s: float = 60.0) -> Path
     return write_page(page, out)
 
 
+OF_PHI = ("phi_fall", "version_worse")  # kinds of alerts whose figures are points of Φ
+_MARKED = {"coverage_fall": "coverage", "finding_rise": "finding"}
+
+
 def render_report(data: ReportData, *, generated_at: dt.datetime) -> str:
     """The page as text. Pure: the same data and time give the same page.
 
@@ -211,8 +215,8 @@ def _trend(
             "kind": alert["kind"],
             "message": short(alert["message"], _CAPTION),
             "day": alert["dt"],
-            "phi": alert["observed"] if alert["kind"] == "phi_fall" else 100.0,
-            "text": one(alert["change"]) if alert["kind"] == "phi_fall" else "coverage",
+            "phi": alert["observed"] if alert["kind"] in OF_PHI else 100.0,
+            "text": one(alert["change"]) if alert["kind"] in OF_PHI else _MARKED.get(alert["kind"], ""),
         }
         for alert in data.alerts.iter_rows(named=True)
         if alert["agent_id"] == raw

@@ -93,7 +93,7 @@ def refused(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
 
 
 @pytest.mark.parametrize(
-    ("save", "name"), [(parquet, "l.parquet"), (jsonl, "l.jsonl"), (csv, "l.csv")], ids=lambda v: str(v)[-8:]
+    ("save", "name"), [(parquet, "l.parquet"), (jsonl, "l.jsonl"), (csv, "l.csv")], ids=["parquet", "jsonl", "csv"]
 )
 def test_every_kind_of_file_gives_the_same_figures(save: Any, name: str, capsys: pytest.CaptureFixture[str]) -> None:
     found = calibrated(capsys, "--labelled", save(name, rows()))

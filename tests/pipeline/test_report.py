@@ -411,6 +411,26 @@ def test_agents_applications_and_versions_beyond_a_number_are_counted_together(r
     assert list(GRAINS).index(figures.grain) > list(GRAINS).index("day")
 
 
+@pytest.mark.parametrize(
+    ("kind", "change", "words"),
+    [
+        ("phi_fall", -12.34, "fell by 12.3 points of Φ"),
+        ("version_worse", -10.7, "is 10.7 points of Φ worse with version v2"),
+        ("coverage_fall", -0.25, "lost 25.0 % of coverage"),
+        ("finding_rise", 0.15, "has one finding in 15.0 % more of its answers"),
+    ],
+)
+def test_an_alert_of_each_kind_says_what_moved_in_its_own_unit(
+    kind: str, change: float, words: str, report_data: ReportData
+) -> None:
+    told = {"kind": kind, "change": change, "agent_version": "v2"}
+    alerts = report_data.alerts.head(1).with_columns(pl.lit(value).alias(name) for name, value in told.items())
+
+    data = dataclasses.replace(report_data, alerts=alerts, alert_count=1)
+
+    assert words in words_of(render_report(data, generated_at=NOW))
+
+
 def test_a_page_says_what_it_leaves_out(report_data: ReportData, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(report, "_ROOMS", report._ROOMS[-1:])
     alerts = pl.concat([report_data.alerts] * 40)
