@@ -44,6 +44,10 @@ ORDER: dict[str, tuple[str, ...]] = {
     "v_agent_compare": ("agent_id", "first_day", "last_day", "agent_version"),
     "v_worst_queries": ("worst_rank",),
     "v_finding_pareto": ("agent_id", "pareto_rank"),
+    "v_agent_calendar": ("dt", "agent_id"),
+    "v_agent_shares": ("dt", "agent_id", "agent_version", "kind", "value"),
+    "v_agent_cost": ("dt", "agent_id", "judge", "model"),
+    "v_gate_history": ("started_at", "run_id", "place"),
 }
 VIEWS = tuple(name for name in ORDER if name.startswith("v_"))
 STAGED = tuple(name for name in TABLES if name not in RECORDED)
