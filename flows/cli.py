@@ -21,6 +21,7 @@ from flows.commands_backfill import backfill, rules_diff
 from flows.commands_cache import cache_app
 from flows.commands_calibrate import calibrate
 from flows.commands_experiment import experiment_app
+from flows.commands_export import export
 
 if TYPE_CHECKING:
     import polars as pl
@@ -245,6 +246,7 @@ def migrate(warehouse: WarehouseOption = None, as_json: JsonOption = False) -> N
 
 app.command()(backfill)
 app.command()(calibrate)
+app.command()(export)
 rules_app.command("diff")(rules_diff)
 
 

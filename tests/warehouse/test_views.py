@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import datetime as dt
+import json
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import polars as pl
 import pytest
 
+from stef_core.aggregates import agent_daily
 from tasks.warehouse import Warehouse
 
 FIRST = dt.date(2026, 3, 1)
@@ -237,3 +239,121 @@ def test_a_code_found_at_two_stages_has_two_rows(warehouse: Warehouse, publish: 
 
     assert pareto.select("stage", "occurrences", "pareto_rank").rows() == [("generation", 2, 1), ("enrichment", 1, 2)]
     assert pareto["cumulative_share"].to_list() == [pytest.approx(2 / 3), 1.0]
+
+
+def test_findings_without_messages_leave_none_to_tell(warehouse: Warehouse, publish: Publish) -> None:
+    publish(1, query_scores=[score("a", 0)], query_findings=[{"query_id": "a", "ordinal": 0, "message": None}])
+
+    row = warehouse.read("v_worst_queries").row(0, named=True)
+
+    assert (row["findings"], row["finding_codes"], row["finding_messages"]) == (1, "missing_filter", None)
+
+
+# --- v_agent_calendar -----------------------------------------------------------------------------------------------
+
+
+def test_every_agent_has_every_day_from_the_first_to_the_last(warehouse: Warehouse, publish: Publish) -> None:
+    publish(1, agent_daily=[daily(2, 80.0, 4, mean_p_right=0.5)])
+    publish(3, agent_daily=[daily(1, 50.0, agent_id="bob"), daily(1, 50.0, agent_id="bob", app_id="shop")])
+    publish(4, agent_daily=[daily(0, None, 5)])
+
+    calendar = warehouse.read("v_agent_calendar")
+
+    assert calendar.height == 2 * 4
+    assert on(calendar, 1) == {
+        "dt": FIRST,
+        "agent_id": "ann",
+        "rows": 4,
+        "scored": 2,
+        "coverage": 0.5,
+        "mean_phi": 80.0,
+        "mean_p_right": 0.5,
+        "is_silent": False,
+        "is_published": True,
+        "last_heard": FIRST,
+    }
+    silent, unpublished, unscored = on(calendar, 3), on(calendar, 2), on(calendar, 4)
+    assert (silent["rows"], silent["scored"], silent["coverage"], silent["mean_phi"]) == (0, 0, None, None)
+    assert (silent["is_silent"], silent["is_published"], silent["last_heard"]) == (True, True, FIRST)
+    assert (unpublished["is_silent"], unpublished["is_published"]) == (True, False)
+    assert (unscored["is_silent"], unscored["coverage"], unscored["mean_phi"]) == (False, 0.0, None)
+    assert [on(calendar, day, "bob")["last_heard"] for day in (2, 3)] == [None, FIRST + dt.timedelta(days=2)]
+    assert on(calendar, 3, "bob")["rows"] == 1
+
+
+def test_a_warehouse_without_days_has_an_empty_calendar(warehouse: Warehouse) -> None:
+    assert warehouse.read("v_agent_calendar").is_empty()
+
+
+# --- v_agent_shares -------------------------------------------------------------------------------------------------
+
+
+def test_shares_as_rows_are_those_of_the_aggregates(warehouse: Warehouse, publish: Publish, rows: Rows) -> None:
+    given = [
+        score("a", 95, band="excellent", verdict="correct", filter_status="fully_applied", enrichment_status="absent"),
+        score("b", 10, band="poor", verdict="incorrect", filter_status="not_applied", enrichment_status=None),
+        score("c", 20, band="poor", verdict="incorrect", filter_status="not_applied", enrichment_status="absent"),
+        score("d", None),
+        score("e", 80, "v2", band="good", verdict="correct", filter_status="fully_applied", enrichment_status="absent"),
+    ]
+    publish(1, query_scores=given)
+
+    shares = warehouse.read("v_agent_shares")
+
+    frame = rows("query_scores", *given, day=FIRST)
+    aggregates = agent_daily(frame, rows("query_findings").clear())
+    for row in aggregates.filter(app_id="*").iter_rows(named=True):
+        told = json.loads(row["shares"])
+        for kind in ("band", "verdict", "filter_status", "enrichment", "reason"):
+            found = shares.filter(agent_version=row["agent_version"], kind=kind)
+            as_told = {value: share for value, share in told[kind].items() if share}
+            assert {
+                r["value"]: round(r["share"], 6) for r in found.to_dicts() if (kind, r["value"]) != ("reason", "scored")
+            } == as_told
+    reasons = shares.filter(agent_version="v1", kind="reason").select("value", "rows", "of_rows").rows()
+    assert reasons == [("judge_unavailable", 1, 4), ("scored", 3, 4)]
+
+
+# --- v_agent_cost ---------------------------------------------------------------------------------------------------
+
+
+def test_cost_counts_rows_of_unknown_price_and_divides_by_priced_scores(warehouse: Warehouse, publish: Publish) -> None:
+    paid: dict[str, Any] = {"judge": "openai", "model": "m", "llm_calls": 2, "tokens_in": 100, "tokens_out": 10}
+    publish(
+        1,
+        query_scores=[
+            score("a", 50, **paid, cost=0.3),
+            score("b", 50, **paid, cost=0.1),
+            score("c", 50, **paid),
+            score("d", None, **paid, cost=0.2),
+            score("e", 50, judge="symbolic", model="v1"),
+        ],
+    )
+
+    asked, symbolic = warehouse.read("v_agent_cost").iter_rows(named=True)
+
+    assert (asked["model"], asked["rows"], asked["scored"], asked["priced"]) == ("m", 4, 3, 3)
+    assert (asked["llm_calls"], asked["tokens_in"], asked["tokens_out"]) == (8, 400, 40)
+    assert (asked["cost"], asked["cost_per_scored"]) == (pytest.approx(0.6), pytest.approx(0.3))
+    assert (symbolic["llm_calls"], symbolic["cost"], symbolic["cost_per_scored"]) == (0, None, None)
+
+
+# --- v_gate_history -------------------------------------------------------------------------------------------------
+
+
+def test_each_result_of_a_gate_is_a_row_with_its_weightiest_failure(warehouse: Warehouse) -> None:
+    failure = {"severity": "critical", "message": "agent ann: coverage is 0.5, not 0.95"}
+    gates = [
+        {"gate": "query_log", "passed": True, "expectations": 16, "failures": []},
+        {"gate": "scores", "passed": False, "expectations": 3, "failures": [failure, failure | {"message": "second"}]},
+    ]
+    warehouse.record_run({"run_id": "r1", "dt": FIRST, "outcome": "gate_failed", "gates": json.dumps(gates)})
+    warehouse.record_run({"run_id": "r2", "outcome": "failed", "gates": "[]"})
+    warehouse.record_run({"run_id": "r3", "outcome": "failed"})
+
+    history = warehouse.read("v_gate_history", columns=["run_id", "place", "gate", "passed", "failures", "first_failure"])
+
+    assert history.rows() == [
+        ("r1", 1, "query_log", True, 0, None),
+        ("r1", 2, "scores", False, 2, "agent ann: coverage is 0.5, not 0.95"),
+    ]
