@@ -52,6 +52,7 @@ bench: $(VENV)/.dev
 	$(BIN)/python -m benchmarks.llm_throughput
 	$(BIN)/python -m benchmarks.backfill
 	$(BIN)/python -m benchmarks.report
+	$(BIN)/python -m benchmarks.bi --postgres
 
 fit: $(VENV)/.dev
 	$(BIN)/python -m benchmarks.fit_symbolic

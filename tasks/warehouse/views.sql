@@ -92,33 +92,16 @@ SELECT
 FROM versions
 WINDOW by_age AS (PARTITION BY agent_id ORDER BY first_day, last_day, agent_version);
 
+-- sorts carry keys alone, texts join last; the second window keeps PostgreSQL from putting that join first, which it takes for tiny
 CREATE VIEW v_worst_queries AS
 WITH ranked_of_all AS (
     SELECT
         dt,
         query_id,
         agent_id,
-        agent_version,
-        app_id,
-        phi,
-        band,
-        p_right,
-        user_question,
-        enriched_question,
-        generated_sql,
-        sql_dialect,
-        filter_status,
-        enrichment_status,
-        verdict,
-        confidence,
-        verdict_reasons,
         row_number() OVER (ORDER BY phi, p_right NULLS LAST, dt DESC, query_id) AS worst_rank
     FROM query_scores
     WHERE status = 'scored'
-),
-ranked AS (
-    SELECT *, row_number() OVER (PARTITION BY agent_id ORDER BY worst_rank) AS worst_rank_of_agent
-    FROM ranked_of_all
 ),
 -- findings of a query in a row: neither a join of all of them nor an aggregate of texts
 in_a_row AS (
@@ -150,10 +133,22 @@ told AS (
         nullif(concat_ws('; ', message, message_2, message_3), '') AS finding_messages
     FROM in_a_row
     WHERE importance = 1
+),
+ranked AS (
+    SELECT
+        r.dt,
+        r.query_id,
+        r.worst_rank,
+        row_number() OVER (PARTITION BY r.agent_id ORDER BY r.worst_rank) AS worst_rank_of_agent,
+        coalesce(told.findings, 0) AS findings,
+        told.finding_codes,
+        told.finding_messages
+    FROM ranked_of_all AS r
+    LEFT JOIN told ON told.dt = r.dt AND told.query_id = r.query_id
 )
 SELECT
-    s.worst_rank,
-    s.worst_rank_of_agent,
+    r.worst_rank,
+    r.worst_rank_of_agent,
     s.dt,
     s.query_id,
     s.agent_id,
@@ -171,11 +166,11 @@ SELECT
     s.verdict,
     s.confidence,
     s.verdict_reasons,
-    coalesce(told.findings, 0) AS findings,
-    told.finding_codes,
-    told.finding_messages
-FROM ranked AS s
-LEFT JOIN told ON told.dt = s.dt AND told.query_id = s.query_id;
+    r.findings,
+    r.finding_codes,
+    r.finding_messages
+FROM ranked AS r
+JOIN query_scores AS s ON s.dt = r.dt AND s.query_id = r.query_id;
 
 -- a query belongs to one agent, so what agents count adds up to all of them together
 CREATE VIEW v_finding_pareto AS
