@@ -264,7 +264,7 @@ def test_an_endpoint_that_nobody_answers_is_told_and_every_row_is_kept(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("STEF_BASE_URL", "http://127.0.0.1:9/v1")
-    monkeypatch.setattr("stef_core.llm.BACKOFF_MAX_S", 0.0)
+    monkeypatch.setattr("stef_core.openai_model.BACKOFF_MAX_S", 0.0)
 
     code = cli.run(["experiment", *ran("v1", "--model", "m")[:-4], "--model", "m", "--quiet"])
 
@@ -319,7 +319,7 @@ def test_a_run_goes_the_same_way_on_every_engine(
 def test_a_row_that_the_judge_did_not_answer_for_is_scored_by_the_next_start_without_asking_the_agent(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("stef_core.llm.BACKOFF_MAX_S", 0.0)
+    monkeypatch.setattr("stef_core.openai_model.BACKOFF_MAX_S", 0.0)
     up = threading.Event()
 
     def script(body: dict[str, Any], _: int) -> Reply:

@@ -463,6 +463,7 @@ def test_what_a_failed_day_paid_for_no_other_machine_pays_for(
 
     write(house.logs, day_of(generated_sql=[f"SELECT {i} FROM orders" for i in range(ROWS)]))
     monkeypatch.setenv("STEF_CACHE_SHARED", "1")
+    monkeypatch.setenv("STEF_MARKER_KEY", "k" * 32)
     with serving(script) as server:
         monkeypatch.setenv("STEF_BASE_URL", server.base_url)
         monkeypatch.setenv("STEF_CACHE", "one.sqlite")
@@ -488,6 +489,7 @@ def test_a_day_is_published_though_its_answers_cannot_be_shared(
     with duckdb.connect(house.root / "w.duckdb") as store:
         store.execute("DROP TABLE staging.llm_answers")
     monkeypatch.setenv("STEF_CACHE_SHARED", "1")
+    monkeypatch.setenv("STEF_MARKER_KEY", "k" * 32)
     with serving(model_answer) as server:
         monkeypatch.setenv("STEF_BASE_URL", server.base_url)
         code, _, _ = house.score("--judge", "openai", "--model", "m", "--quiet")

@@ -88,8 +88,9 @@ def test_the_slip_of_the_fifth_day_is_told_with_its_reason(report_data: ReportDa
     text = words_of(report_page)
 
     assert ("shop-analyst", dt.date(2026, 3, 6)) in report_data.alerts.select("agent_id", "dt").rows()
-    assert "2026-03-06: shop-analyst fell by" in text
-    assert "with version v3 instead of v2; most of all missing filter" in text
+    assert re.search(r"2026-03-06: shop-analyst is \d+\.\d points of Φ worse with version v3", text)
+    assert "version v3 is worse than v2" in text
+    assert "most of all missing filter" in text
     assert "of the lowest answers of that day" in text
 
 

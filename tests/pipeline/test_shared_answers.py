@@ -12,6 +12,7 @@ from typing import Any
 
 import duckdb
 import pytest
+from pydantic import SecretStr
 
 from stef_core.errors import BusyError
 from stef_core.evaluate import evaluate_many
@@ -43,6 +44,7 @@ def machine(tmp_path: Path, name: str, url: str, **fields: Any) -> Settings:
         "cache": tmp_path / name / "answers.sqlite",
         "warehouse": url,
         "cache_shared": True,
+        "marker_key": SecretStr("k" * 32),
         "warehouse_wait_s": 0.2,
     }
     return Settings(**given | fields)
