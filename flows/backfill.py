@@ -20,7 +20,9 @@ from flows.daily_scoring import (
     logs_of,
     raise_failures,
     record_failure,
+    room_of,
     share,
+    with_data_docs,
 )
 from stef_core.errors import GateError, RuleError, StefError
 from stef_core.frames import compact_json, records_of
@@ -192,10 +194,11 @@ def publish_merged(
     staged = stage_day(as_is(settings), run["run_id"], day, as_is(merged.tables))
     figures = aggregate_day(as_is(staged), as_is(window), day, run["run_id"])
     staged |= stage_day(as_is(settings), run["run_id"], day, as_is(figures))
-    gates = gates + gate_output(as_is(partition.frame), as_is(staged), day, settings.coverage_min)
+    room = room_of(settings)
+    gates = gates + gate_output(as_is(partition.frame), as_is(staged), as_is(window), day, settings.coverage_min, room)
     run["gates"] = compact_json([gate.to_json() for gate in gates])
     refuse(gates, merged.notes[1:], away=merged.away)
-    run = end_run(run, "published")
+    run = with_data_docs(end_run(run, "published"), gates, settings)
     publish_day(as_is(settings), as_is(run), day, (*merged.tables, *figures))
     show_day(day, run, staged["agent_daily"], staged["agent_alerts"])
     day_ended(run)

@@ -455,6 +455,7 @@ def _show_scores(
         console.print(run_table([run | {"mean_phi": means.get(run["dt"])} for run in runs]))
     for note in _condensed(note for run in runs for note in json.loads(run["notes"] or "[]")):
         console.print(f"· {note}", highlight=False, markup=False)
+    _show_warnings(console, runs)
     if agents is not None and alerts is not None:
         console.print()
         console.print(agent_table(agents))
@@ -462,6 +463,16 @@ def _show_scores(
         console.print(alerts_table(alerts))
         for row in alerts.filter(alerts["app_id"] == "*").iter_rows(named=True):
             _show_causes(console, row)
+
+
+def _show_warnings(console: Console, runs: list[dict[str, Any]]) -> None:
+    """What gates found unusual and let pass, the last days first."""
+    gates = [gate for run in reversed(runs) for gate in json.loads(run["gates"] or "[]")]
+    told = [f["message"] for gate in gates for f in gate["failures"] if f["severity"] != "critical"]
+    for message in told[:NOTES]:
+        console.print(f"! {message}", style="yellow", highlight=False, markup=False)
+    if len(told) > NOTES:
+        console.print(f"! {len(told) - NOTES} more warnings stand in scoring_runs.gates", style="yellow", highlight=False)
 
 
 def _condensed(notes: Iterable[str]) -> list[str]:

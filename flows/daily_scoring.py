@@ -18,12 +18,14 @@ from stef_core.catalogue import Catalogue
 from stef_core.errors import GateError, InputError, RuleError, StefError, TransientError
 from stef_core.frames import compact_json, records_of
 from stef_core.rules import Rules
+from stef_core.trailing import Room
 from tasks.artifacts import show_day, show_gates, show_progress, start_progress
 from tasks.batching import batch_questions, batch_verdicts, check_batching, check_endpoint, with_batches
 from tasks.catch_up import find_days
+from tasks.data_docs import keep_data_docs
 from tasks.events import day_ended, rows_judged
 from tasks.extract import Extracted, extract_batch, learn_day
-from tasks.gates import gate_input, gate_output, refuse
+from tasks.gates import GateResult, gate_input, gate_output, refuse
 from tasks.judge import Judged, judge_batch
 from tasks.log_lines import place_lines, placed_lines
 from tasks.meter import Meter, results
@@ -148,6 +150,7 @@ def score_one_day(
     """
     run = start_run(settings, rules, day, kind)
     place_lines(run)
+    gates: list[GateResult] = []
 
     def show(share: float) -> None:
         show_progress(progress, (place[0] + share) / place[1])
@@ -156,7 +159,7 @@ def score_one_day(
         partition = read_day(logs_of(settings), day)
         run |= input_facts(partition, unknown_applications(partition.frame, rules))
         tell(DayStarted(day=day, rows=partition.frame.height))
-        gates = gate_input(as_is(partition))
+        gates += gate_input(as_is(partition))
         run["gates"] = compact_json([gate.to_json() for gate in gates])
         refuse(gates, partition.nulls)
 
@@ -176,14 +179,17 @@ def score_one_day(
         staged = stage_day(as_is(settings), run["run_id"], day, as_is(tables))
         figures = aggregate_day(as_is(staged), as_is(window), day, run["run_id"])
         staged |= stage_day(as_is(settings), run["run_id"], day, as_is(figures))
-        gates += gate_output(as_is(partition.frame), as_is(staged), day, settings.coverage_min)
+        gates += gate_output(
+            as_is(partition.frame), as_is(staged), as_is(window), day, settings.coverage_min, room_of(settings)
+        )
         run["gates"] = compact_json([gate.to_json() for gate in gates])
         refuse(gates, scored.notes, away=scored.away)
 
-        run = end_run(run, "published")
+        run = with_data_docs(end_run(run, "published"), gates, settings)
         publish_day(as_is(settings), as_is(run), day)
     except Exception as error:
-        run = end_run(run, "gate_failed" if isinstance(error, GateError) else "failed", str(error) or type(error).__name__)
+        outcome = "gate_failed" if isinstance(error, GateError) else "failed"
+        run = with_data_docs(end_run(run, outcome, str(error) or type(error).__name__), gates, settings)
         tell(DayEnded(day=day, run=run))
         record_failure(settings, run)
         share(settings, day)
@@ -304,6 +310,18 @@ def logs_of(settings: Settings) -> str:
     if settings.logs is None:
         raise RuleError("no query log is named; set --logs, STEF_LOGS or logs in stef.toml")
     return settings.logs
+
+
+def with_data_docs(run: dict[str, Any], gates: Sequence[GateResult], settings: Settings) -> dict[str, Any]:
+    """The run row with the path of its Data Docs, where they are kept and a gate has been asked."""
+    if settings.data_docs is None or not gates:
+        return run
+    return run | {"data_docs": keep_data_docs(settings.data_docs, as_is(run), as_is(gates))}
+
+
+def room_of(settings: Settings) -> Room:
+    """How far a day may be from the usual before it is warned of."""
+    return Room(volume=settings.volume_tolerance, psi=settings.psi_max)
 
 
 def record_failure(settings: Settings, run: Mapping[str, Any]) -> None:

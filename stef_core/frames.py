@@ -173,6 +173,7 @@ SCORING_RUNS = pl.Schema(
         "cost": pl.Float64(),
         "gates": pl.String(),  # JSON list of gate results
         "notes": pl.String(),  # JSON list of sentences, e.g. unknown applications
+        "data_docs": pl.String(),  # path of the index of the run's Data Docs; null: none are kept
     }
 )
 

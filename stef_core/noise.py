@@ -18,8 +18,8 @@ from numpy.typing import NDArray
 
 Floats = NDArray[np.float64]
 
-DAY_SHARE = 0.006  # variance between ordinary days, as a share of that between rows, assumed until a log says more
-DAY_SHARE_DAYS = 8  # how many days of evidence that assumption is worth against all agents together
+DAY_SHARE = 0.004  # variance between ordinary days, as a share of that between rows, assumed until a log says more
+DAY_SHARE_DAYS = 6  # how many days of evidence that assumption is worth against all agents together
 POOL_DAYS = 10  # and all agents together against one agent's own days
 MEMORY = 0.5  # correlation of a day's effect with that of the day before
 DAY_KURTOSIS = 6.0  # of Student's t with 5 degrees of freedom: some ordinary days are odd

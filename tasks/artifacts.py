@@ -107,6 +107,12 @@ def summary(day: dt.date, run: Mapping[str, Any], agents: pl.DataFrame, alerts: 
         "",
         *(f"- **{_plain(alert['message'])}**" for alert in alerts.iter_rows(named=True)),
         *(f"- {_plain(note)}" for note in json.loads(run["notes"])),
+        *(
+            f"- warning: {_plain(failure['message'])}"
+            for gate in json.loads(run["gates"])
+            for failure in gate["failures"]
+            if failure["severity"] != "critical"
+        ),
     ]
     return "\n".join(lines)
 

@@ -14,6 +14,7 @@ from stef_core.records import Band, EnrichmentStatus, FilterStatus, Grade, Parse
 
 if TYPE_CHECKING:
     from great_expectations import ExpectationSuite
+    from great_expectations.expectations.expectation import Expectation
 
 # terms of Φ: there on scored rows, absent on the others
 SCORE_COLUMNS = (
@@ -162,4 +163,69 @@ def agent_daily_suite() -> ExpectationSuite:
             *(gxe.ExpectColumnValuesToBeBetween(column=name, min_value=0, max_value=1) for name in SHARE_COLUMNS),
             *(gxe.ExpectColumnValuesToBeBetween(column=name, min_value=0, max_value=100) for name in PHI_COLUMNS),
         ],
+    )
+
+
+def volume_suite() -> ExpectationSuite:
+    """How many rows a day should have and how late its last one; for a frame of `stef_core.trailing.VOLUME`.
+
+    All that is told against the days before is a warning: the day may be right and the world another.
+    """
+    from great_expectations import ExpectationSuite
+    from great_expectations import expectations as gxe
+
+    return ExpectationSuite(
+        name="volume",
+        expectations=[
+            gxe.ExpectTableRowCountToEqual(value=1),
+            _warn_least("rows"),
+            _warn_most("rows"),
+            _warn_most("quiet_hours"),
+        ],
+    )
+
+
+def inputs_suite() -> ExpectationSuite:
+    """How the inputs of a day should be spread; for a frame of `stef_core.trailing.INPUTS`."""
+    from great_expectations import ExpectationSuite
+    from great_expectations import expectations as gxe
+
+    return ExpectationSuite(name="inputs", expectations=[gxe.ExpectTableRowCountToBeBetween(min_value=1), _warn_most("psi")])
+
+
+def agent_drift_suite() -> ExpectationSuite:
+    """How each agent's day should be beside its days before; for a frame of `stef_core.trailing.AGENTS`."""
+    from great_expectations import ExpectationSuite
+    from great_expectations import expectations as gxe
+
+    return ExpectationSuite(
+        name="agent_drift",
+        expectations=[
+            gxe.ExpectTableRowCountToBeBetween(min_value=1),
+            _warn_least("rows"),
+            _warn_least("coverage"),
+            _warn_most("band_psi"),
+        ],
+    )
+
+
+def _warn_least(column: str) -> Expectation:
+    return _warn_unless_at_least(column, f"{column}_least")
+
+
+def _warn_most(column: str) -> Expectation:
+    return _warn_unless_at_least(f"{column}_most", column)
+
+
+def _warn_unless_at_least(larger: str, smaller: str) -> Expectation:
+    """A warning where one column is below another; a bound that is null is not known and holds nothing against a row."""
+    from great_expectations import expectations as gxe
+    from great_expectations.expectations.metadata_types import FailureSeverity
+
+    return gxe.ExpectColumnPairValuesAToBeGreaterThanB(
+        column_A=larger,
+        column_B=smaller,
+        or_equal=True,
+        ignore_row_if="either_value_is_missing",
+        severity=FailureSeverity.WARNING,
     )

@@ -7,7 +7,7 @@ import logging
 import math
 import os
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
@@ -15,7 +15,9 @@ import polars as pl
 from prefect import task
 from prefect.cache_policies import NO_CACHE
 
+from stef_core import trailing
 from stef_core.errors import GateError, TransientError
+from stef_core.trailing import Room
 from tasks import expectations
 
 if TYPE_CHECKING:
@@ -48,10 +50,21 @@ class GateResult:
     passed: bool
     expectations: int
     failures: tuple[Failure, ...] = ()
+    validation: Any = field(default=None, repr=False, compare=False)  # Great Expectations' own result, for Data Docs
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """Sentences: what is unusual and stops nothing."""
+        return tuple(failure.message for failure in self.failures if failure.severity != "critical")
 
     def to_json(self) -> dict[str, Any]:
         """As it stands in ``scoring_runs.gates``."""
-        return asdict(self)
+        return {
+            "gate": self.gate,
+            "passed": self.passed,
+            "expectations": self.expectations,
+            "failures": [asdict(failure) for failure in self.failures],
+        }
 
 
 def check(gate: str, frame: pl.DataFrame, suite: ExpectationSuite, *, day: dt.date, keys: Sequence[str] = ()) -> GateResult:
@@ -67,13 +80,14 @@ def check(gate: str, frame: pl.DataFrame, suite: ExpectationSuite, *, day: dt.da
     there = [key for key in keys if key in frame.columns]
     batch = _batches().get_batch({"dataframe": frame.to_pandas()})
     outcome = batch.validate(suite, result_format={"result_format": "COMPLETE", "unexpected_index_column_names": there})
-    failures = [failure for result in outcome.results if not result.success for failure in _failures(gate, result, day, keys)]
+    failures = [failure for result in outcome.results if not result.success for failure in _failures(gate, result, day, there)]
     failures.sort(key=lambda f: (f.severity != "critical", f.expectation, f.column or "", f.agent or ""))
     return GateResult(
         gate=gate,
         passed=all(failure.severity != "critical" for failure in failures),
         expectations=len(suite.expectations),
         failures=tuple(failures),
+        validation=outcome,
     )
 
 
@@ -122,6 +136,46 @@ def check_output(
     return results
 
 
+def check_history(
+    scores: pl.DataFrame,
+    agent_daily: pl.DataFrame,
+    alerts: pl.DataFrame,
+    before: Mapping[str, pl.DataFrame],
+    *,
+    day: dt.date,
+    room: Room,
+) -> list[GateResult]:
+    """The day against the days before it. What is unusual is a warning: it is told, and the day is published.
+
+    Args:
+        scores: Staged ``query_scores``.
+        agent_daily: Staged ``agent_daily``.
+        alerts: Staged ``agent_alerts``: what they tell of an agent is not told again as a warning.
+        before: What `tasks.publish.read_window` gives of the days before.
+        day: The partition.
+        room: How far a day may be from the usual.
+    """
+    latest = scores["asked_at"].max()
+    frames = {
+        "volume": trailing.volume(
+            day, scores.height, latest if isinstance(latest, dt.datetime) else None, before["latest"], room
+        ),
+        "inputs": trailing.input_drift(trailing.input_counts(scores), before["input_counts"], room),
+        "agent_drift": trailing.agent_drift(agent_daily, before["agent_daily"], [before["agent_alerts"], alerts], day, room),
+    }
+    suites = {
+        "volume": expectations.volume_suite,
+        "inputs": expectations.inputs_suite,
+        "agent_drift": expectations.agent_drift_suite,
+    }
+    # a first day has no days before it, and nothing to compare
+    return [
+        check(name, frame, suites[name](), day=day, keys=("subject", "agent_id"))
+        for name, frame in frames.items()
+        if frame.height
+    ]
+
+
 def conservation(log: pl.DataFrame, scores: pl.DataFrame) -> pl.DataFrame:
     """How often each ``query_id`` stands in the log and among the scores; grain: query_id, of either side."""
     sides = (("in_log", log), ("in_scores", scores))
@@ -167,16 +221,18 @@ def gate_input(partition: Partition) -> list[GateResult]:
 
 
 @task(name="gate", task_run_name="gate-output-{day}", cache_policy=NO_CACHE)
-def gate_output(log: pl.DataFrame, staged: Mapping[str, pl.DataFrame], day: dt.date, coverage_min: float) -> list[GateResult]:
-    """`check_output` as a task."""
-    return check_output(
-        log,
-        staged["query_scores"],
-        staged["query_findings"],
-        staged["agent_daily"],
-        day=day,
-        coverage_min=coverage_min,
-    )
+def gate_output(
+    log: pl.DataFrame,
+    staged: Mapping[str, pl.DataFrame],
+    before: Mapping[str, pl.DataFrame],
+    day: dt.date,
+    coverage_min: float,
+    room: Room,
+) -> list[GateResult]:
+    """`check_output` and `check_history` as a task."""
+    scores, findings, daily = staged["query_scores"], staged["query_findings"], staged["agent_daily"]
+    results = check_output(log, scores, findings, daily, day=day, coverage_min=coverage_min)
+    return results + check_history(scores, daily, staged["agent_alerts"], before, day=day, room=room)
 
 
 @lru_cache(maxsize=1)
@@ -198,7 +254,8 @@ def _failures(gate: str, result: Any, day: dt.date, keys: Sequence[str]) -> list
     config = result.expectation_config
     arguments = dict(config.kwargs)
     name = "".join(part.capitalize() for part in config.type.split("_"))
-    column = arguments.get("column") or ", ".join(arguments.get("column_list", ())) or None
+    pair = _bounded(arguments)
+    column = arguments.get("column") or (pair and pair[0]) or ", ".join(arguments.get("column_list", ())) or None
     severity = str(getattr(config.severity, "value", config.severity))
     required = _required(config.type, arguments)
     label = f"({name}{f' {column}' if column else ''})"
@@ -228,10 +285,40 @@ def _failures(gate: str, result: Any, day: dt.date, keys: Sequence[str]) -> list
             told = "; ".join(f"{how} {', '.join(odd[how])}" for how in hows if how in odd)
             return [failure(None, told, f"columns on {day}: {told}")]
         return [failure(None, observed, f"{what.get(config.type, column)} on {day} is {observed}, required {required}")]
+    if pair:
+        return [failure(row.get("agent_id"), *_out_of_bound(row, *pair, day)) for row in _by_subject(unexpected)]
     return [
         failure(agent, *_observed(rows, column, agent, day, keys, required))
         for agent, rows in sorted(_by_agent(unexpected).items())
     ]
+
+
+def _bounded(arguments: Mapping[str, Any]) -> tuple[str, str, str] | None:
+    """Of two columns the one that is observed, its bound, and which bound that is; None for all other expectations."""
+    larger, smaller = arguments.get("column_A"), arguments.get("column_B")
+    if larger is None or smaller is None:
+        return None
+    return (larger, smaller, "at least") if smaller == f"{larger}_least" else (smaller, larger, "at most")
+
+
+def _by_subject(rows: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+    return sorted(rows, key=lambda row: _shown(row.get("subject")))
+
+
+def _out_of_bound(row: Mapping[str, Any], column: str, bound: str, which: str, day: dt.date) -> tuple[str, str]:
+    """What was observed, and the sentence about it."""
+    observed = _shown(row[column])
+    what = _WORDS.get(column, column)
+    return observed, f"{what} of {row.get('subject')} on {day} is {observed}, usual is {which} {_shown(row[bound])}"
+
+
+# columns whose names alone say too little
+_WORDS = {
+    "rows": "row count",
+    "quiet_hours": "hours without a row at the end",
+    "psi": "shift (population stability index)",
+    "band_psi": "shift of bands (population stability index)",
+}
 
 
 def _by_agent(rows: Sequence[Mapping[str, Any]]) -> dict[str, list[Mapping[str, Any]]]:
@@ -263,6 +350,8 @@ def _required(kind: str, arguments: Mapping[str, Any]) -> str:
         return f"from {_shown(low)} {'to before' if arguments.get('strict_max') else 'to'} {_shown(high)}"
     if low is not None:
         return f"at least {_shown(low)}"
+    if pair := _bounded(arguments):
+        return f"{pair[2]} {pair[1]}"
     words = {"not_be_null": "a value", "be_null": "no value", "unique": "unique", "match_set": "the columns of the contract"}
     for part, word in words.items():
         if part in kind:

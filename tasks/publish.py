@@ -16,6 +16,7 @@ from prefect.cache_policies import NO_CACHE
 from stef_core.errors import StefError
 from stef_core.frames import RULES_HISTORY, SCORING_RUNS, compact_json, frame_of
 from stef_core.rules import Rules, rules_version
+from stef_core.trailing import INPUT_COUNTS, LATEST, LENGTHS
 from stef_core.version import CORE_VERSION
 from tasks import warehouse
 from tasks.query_log import Partition
@@ -26,13 +27,33 @@ from tasks.shared_answers import push_answers
 logger = logging.getLogger(__name__)
 
 TABLES = ("query_scores", "query_findings", "agent_daily", "agent_alerts", "log_catalogue")
-# of the days before, and how far back: what `stef_core.drift.find_alerts` and the catalogue read
-WINDOW = {
+# of the days before, and how far back: what alerts, the catalogue and the gates read
+WINDOW: dict[str, tuple[int, tuple[str, ...] | None]] = {
     "query_scores": (28, ("dt", "agent_id", "agent_version", "app_id", "query_id", "status", "reason", "phi", "p_right")),
     "query_findings": (28, ("dt", "query_id", "code")),
     "agent_alerts": (28, None),
+    "agent_daily": (28, ("dt", "agent_id", "app_id", "rows", "scored", "shares")),
     "log_catalogue": (28, ("dt", "app_id", "kind", "key", "questions", "witnesses")),
 }
+
+COUNTED_DAYS = 28  # days whose inputs are counted for the gates
+# the features of `stef_core.trailing.input_counts`, counted where the rows are
+_LENGTH_CLASSES = " ".join(f"WHEN LENGTH(user_question) <= {bound} THEN '{bound}'" for bound in LENGTHS)
+_FEATURES = {
+    "application": "COALESCE(app_id, 'default')",
+    "dialect": "COALESCE(dialect, '')",
+    "sql": "CASE WHEN COALESCE(generated_sql, '') = '' THEN 'absent' ELSE 'present' END",
+    "reformulation": "CASE WHEN COALESCE(enriched_question, '') = '' THEN 'absent' ELSE 'present' END",
+    "question length": f"CASE WHEN COALESCE(user_question, '') = '' THEN '0' {_LENGTH_CLASSES} ELSE 'more' END",
+}
+_INPUT_COUNTS = " UNION ALL ".join(
+    f"SELECT dt, '{feature}' AS feature, {value} AS value, COUNT(*) AS rows FROM query_scores "  # noqa: S608
+    f"WHERE dt >= $1 AND dt <= $2 GROUP BY dt, {value}"
+    for feature, value in _FEATURES.items()
+)
+_LATEST = (
+    "SELECT dt, COUNT(*) AS rows, MAX(asked_at) AS latest FROM query_scores WHERE dt >= $1 AND dt <= $2 GROUP BY dt ORDER BY dt"
+)
 
 
 def open_warehouse(settings: Settings, *, read_only: bool = False) -> warehouse.Warehouse:
@@ -135,13 +156,22 @@ def stage_day(settings: Settings, run_id: str, day: dt.date, tables: Mapping[str
 
 @task(name="window", task_run_name="window-{day}", cache_policy=NO_CACHE)
 def read_window(settings: Settings, day: dt.date) -> dict[str, pl.DataFrame]:
-    """Published rows of the days before, as far back as alerts and the catalogue look."""
+    """Published rows of the days before, as far back as alerts, the catalogue and the gates look.
+
+    Beside the tables of `WINDOW`: ``input_counts`` and ``latest``, of `stef_core.trailing.INPUT_COUNTS` and ``LATEST``.
+    """
     until = day - dt.timedelta(days=1)
+    counted = (day - dt.timedelta(days=COUNTED_DAYS), until)
     with open_warehouse(settings, read_only=True) as store:
-        return {
+        tables = {
             table: store.read(table, since=day - dt.timedelta(days=days), until=until, columns=columns)
             for table, (days, columns) in WINDOW.items()
         }
+        counts, latest = store.query(_INPUT_COUNTS, counted), store.query(_LATEST, counted)
+    return tables | {
+        "input_counts": counts.cast(INPUT_COUNTS).sort("dt", "feature", "value"),
+        "latest": latest.cast(LATEST),
+    }
 
 
 @task(

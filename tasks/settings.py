@@ -82,6 +82,13 @@ class Settings(BaseSettings):
     tokens_per_minute: int | None = Field(default=None, ge=1, description="Limit of the endpoint.")
     coverage_min: float = Field(default=0.95, ge=0, le=1, description="Share of an agent's rows that must be scored, 0-1.")
     catch_up_days: int = Field(default=14, ge=1, le=3660, description="How many days back a run looks for missing ones.")
+    volume_tolerance: float = Field(
+        default=0.5, ge=0, description="Share of the usual rows by which a day may differ without a warning."
+    )
+    psi_max: float = Field(
+        default=0.25, gt=0, description="Population stability index of inputs and bands above which a day is warned of."
+    )
+    data_docs: Path | None = Field(default=None, description="Folder that keeps Great Expectations' pages of each run.")
     batch_size: int = Field(default=200, ge=1, le=10_000, description="Rows of one task.")
     warehouse_wait_s: float = Field(
         default=60.0, ge=0, description="Seconds to wait while another process holds the warehouse, or its server is away."

@@ -17,6 +17,9 @@ import pytest
 
 from flows import cli
 from stef_core.frames import AGENT_DAILY, QUERY_SCORES
+from stef_core.trailing import input_counts
+from tasks.publish import read_window
+from tasks.settings import load_settings
 from tasks.warehouse import connect
 from tests.logs import DAY, NOON, table, write
 from tests.openai_server import DROP, REFUSAL, Reply, answer, serving
@@ -546,3 +549,70 @@ def test_redacted_literals_are_stored_nowhere(house: House) -> None:
     stored = "".join(frame.write_json() for frame in house.tables().values())
     assert "[redacted]" in stored
     assert "jane@example.org" not in stored
+
+
+def test_days_unlike_those_before_them_are_told_and_published(house: House) -> None:
+    days = [DAY + dt.timedelta(days=n) for n in range(4)]
+    for day in days[:3]:
+        write(house.logs, day_of(agent_id=["clerk", "sales"] * 20, day=day), day=day)
+    write(house.logs, day_of(12, day=days[3]), day=days[3])
+    house.score("--to", str(days[2]))
+
+    code, out, _ = house.score(date=days[3])
+
+    (run,) = house.read("scoring_runs").filter(pl.col("dt") == days[3]).to_dicts()
+    told = [failure["message"] for gate in json.loads(run["gates"]) for failure in gate["failures"]]
+    assert (code, run["outcome"]) == (0, "published")
+    assert [message.partition(" (")[0] for message in told] == [
+        "gate volume: row count of the log on 2026-03-05 is 12, usual is at least 14.7",
+        "gate agent_drift: row count of agent sales on 2026-03-05 is 0, usual is at least 1",
+    ]
+    assert all(f"! {message}"[:90] in " ".join(out.split()) for message in told)
+    assert {failure["severity"] for gate in json.loads(run["gates"]) for failure in gate["failures"]} == {"warning"}
+
+
+def test_inputs_are_counted_in_the_warehouse_as_in_the_day(house: House) -> None:
+    questions = ["", "x" * 20, "x" * 21, "ä" * 40, "x" * 80, "x" * 81, "x" * 321, None]
+    columns: dict[str, Any] = {
+        "user_question": [questions[n % 8] for n in range(ROWS)],
+        "enriched_question": [None, "", "How many?", None] * 10,
+        "dialect": [None, "duckdb"] * 20,
+        "app_id": [None, "shop", "crm", "shop"] * 10,
+    }
+    write(house.logs, day_of(**columns))
+    house.score("--quiet", "--coverage-min", "0")
+
+    window = read_window.fn(load_settings({"warehouse": house.url}), NEXT)
+
+    scores = house.read("query_scores")
+    assert scores.height == window["latest"]["rows"].item()
+    assert window["input_counts"].equals(input_counts(scores))
+    assert window["latest"]["latest"].item() == scores["asked_at"].max()
+    assert read_window.fn(load_settings({"warehouse": house.url}), DAY)["input_counts"].is_empty()
+
+
+def test_pages_of_the_gates_are_kept_and_named_in_the_run_record(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("STEF_DATA_DOCS", "docs")
+    write(house.logs, day_of())
+    write(house.logs, day_of(query_id=[None] * ROWS, day=NEXT), day=NEXT)
+
+    house.score()
+    house.score("--quiet", date=NEXT)
+
+    runs = {run["dt"]: run for run in house.read("scoring_runs").to_dicts()}
+    for run in runs.values():
+        index = Path(run["data_docs"])
+        assert index.is_absolute()
+        assert index.parent.name == run["run_id"]
+        assert index.parent.parent == house.root / "docs"
+    assert len(list(Path(runs[DAY]["data_docs"]).parent.iterdir())) == len(json.loads(runs[DAY]["gates"])) + 1
+    assert runs[NEXT]["outcome"] == "gate_failed"
+    assert "query_id" in Path(runs[NEXT]["data_docs"]).read_text(encoding="utf-8")
+
+
+def test_without_a_folder_no_pages_are_kept(house: House) -> None:
+    write(house.logs, day_of())
+
+    house.score("--quiet")
+
+    assert house.read("scoring_runs")["data_docs"].to_list() == [None]

@@ -36,6 +36,7 @@ def test_demo_scores_a_week_finds_the_slip_and_writes_the_report(
     assert set(runs["kind"]) == {"demo"}
     slip = scores["dt"].min() + dt.timedelta(days=SLIP_DAY)  # type: ignore[operator]  # a date column
     assert {(alert["dt"], alert["agent_id"]) for alert in told["alerts"]} == {(str(slip), "shop-analyst")}
+    assert [failure for run in told["runs"] for gate in run["gates"] for failure in gate["failures"]] == []
 
 
 def test_folder_that_cannot_be_made_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -9,9 +9,20 @@ import polars as pl
 import pytest
 
 from stef_core.errors import GateError
-from stef_core.frames import AGENT_DAILY, QUERY_FINDINGS, QUERY_SCORES, frame_of
+from stef_core.frames import AGENT_ALERTS, AGENT_DAILY, QUERY_FINDINGS, QUERY_LOG, QUERY_SCORES, frame_of
+from stef_core.trailing import AGENTS, INPUTS, LATEST, VOLUME, Room, input_counts
 from tasks import expectations
-from tasks.gates import Failure, GateResult, agent_coverage, check, check_input, check_output, conservation, refuse
+from tasks.gates import (
+    Failure,
+    GateResult,
+    agent_coverage,
+    check,
+    check_history,
+    check_input,
+    check_output,
+    conservation,
+    refuse,
+)
 from tasks.query_log import PARTITION_LOG, Partition
 
 DAY = dt.date(2026, 3, 2)
@@ -257,3 +268,281 @@ def test_a_warning_alone_refuses_nothing() -> None:
     )
 
     refuse([GateResult(gate="x", passed=True, expectations=1, failures=(warning,))])
+
+
+# --- every expectation, and a row that breaks it --------------------------------------------------------------------
+
+
+def of_trailing(schema: pl.Schema, **row: Any) -> pl.DataFrame:
+    base = {
+        "subject": "agent clerk", "agent_id": "clerk", "rows": 100, "rows_least": 50.0, "rows_most": 150.0,
+        "quiet_hours": 2.0, "quiet_hours_most": 5.0, "psi": 0.1, "psi_most": 0.25, "coverage": 1.0, "coverage_least": 0.94,
+        "band_psi": 0.1, "band_psi_most": 0.25,
+    }  # fmt: skip
+    return frame_of([{name: (base | row)[name] for name in schema}], schema)
+
+
+def counts(*rows: dict[str, Any]) -> pl.DataFrame:
+    base = {"query_id": "q0", "agent_id": "clerk", "in_log": 1, "in_scores": 1}
+    return pl.DataFrame([base | row for row in rows], schema=[*base], orient="row")
+
+
+TEXTS = [name for name, kind in QUERY_LOG.items() if kind.is_(QUERY_LOG["query_id"])]
+ROWS, COLUMNS = ("row_count_to_be_between", None), ("columns_to_match_set", None)
+# by suite: a sound frame, and for each expectation (kind, columns and condition) one that breaks it
+BREAKING: dict[str, tuple[pl.DataFrame, dict[tuple[str, str | None], pl.DataFrame]]] = {
+    "query_log_suite": (
+        log({}),
+        {
+            ROWS: log(),
+            COLUMNS: log({}).drop("app_id"),
+            **{("to_be_of_type", name): log({}).with_columns(pl.Series(name, [1])) for name in TEXTS},
+            ("to_be_of_type", "asked_at"): log({}).with_columns(pl.Series("asked_at", ["noon"])),
+            **{("to_not_be_null", name): log({}, {name: None}) for name in ("query_id", "agent_id", "asked_at")},
+            ("to_be_unique", "query_id"): log({"query_id": "a"}, {"query_id": "a"}),
+            ("to_be_between", "asked_at"): log({}, {"asked_at": NOON + dt.timedelta(hours=12)}),
+        },
+    ),
+    "scores_suite": (
+        scores({}, UNSCORED),
+        {
+            ROWS: scores(),
+            COLUMNS: scores({}).drop("band"),
+            ("to_be_unique", "dt query_id"): scores({}, {"query_id": "q0"}),
+            **{("to_not_be_null", n): scores({}, {n: None}) for n in ("dt", "query_id", "agent_id", "app_id", "status")},
+            **{
+                ("to_be_in_set", name): scores({}, {name: "odd"})
+                for name in ("status", "verdict", "band", "filter_status", "enrichment_status", "parse_status")
+            },
+            **{("to_be_between", name): scores({}, {name: 100.1}) for name in ("phi", "p_right", "confidence")},
+            **{("to_not_be_null", f"{n} of scored"): scores({}, {n: None}) for n in expectations.SCORE_COLUMNS},
+            ("to_be_null", "phi of unscored"): scores({}, UNSCORED | {"phi": 0.0}),
+            ("to_be_null", "band of unscored"): scores({}, UNSCORED | {"band": "poor"}),
+            ("to_be_null", "base of unscored"): scores({}, UNSCORED | {"base": 0}),
+            ("to_not_be_null", "reason of unscored"): scores({}, UNSCORED | {"reason": None}),
+            ("to_be_null", "reason of scored"): scores({}, {"reason": "but it is scored"}),
+        },
+    ),
+    "conservation_suite": (
+        counts({}, {"query_id": "q1"}),
+        {
+            ROWS: counts(),
+            ("row_count_to_equal", None): counts({}),
+            ("to_be_in_set", "in_log"): counts({}, {"in_log": 0}),
+            ("to_be_in_set", "in_scores"): counts({}, {"in_scores": 2}),
+        },
+    ),
+    "findings_suite": (
+        findings({}),
+        {
+            ROWS: findings(),
+            COLUMNS: findings({}).drop("stage"),
+            ("to_be_unique", "dt query_id ordinal"): findings({}, {"ordinal": 0}),
+            **{
+                ("to_not_be_null", name): findings({}, {name: None})
+                for name in ("query_id", "code", "severity", "stage", "message")
+            },
+            **{("to_be_in_set", name): findings({}, {name: "odd"}) for name in ("code", "severity", "stage")},
+        },
+    ),
+    "agents_suite": (
+        agent_coverage(agent_daily({})),
+        {
+            ROWS: agent_coverage(agent_daily()),
+            ("to_not_be_null", "coverage"): agent_coverage(agent_daily({})).with_columns(coverage=pl.lit(None, pl.Float64)),
+            ("to_be_between", "coverage"): agent_coverage(agent_daily({"scored": 94})),
+        },
+    ),
+    "agent_daily_suite": (
+        agent_daily({}),
+        {
+            ROWS: agent_daily(),
+            ("to_be_unique", "dt agent_id agent_version app_id"): agent_daily({}, {}),
+            **{("to_be_between", name): agent_daily({name: 1.1}) for name in expectations.SHARE_COLUMNS},
+            **{("to_be_between", name): agent_daily({name: 100.1}) for name in expectations.PHI_COLUMNS},
+        },
+    ),
+    "volume_suite": (
+        of_trailing(VOLUME),
+        {
+            ("row_count_to_equal", None): VOLUME.to_frame(),
+            ("a_to_be_greater_than_b", "rows rows_least"): of_trailing(VOLUME, rows=49),
+            ("a_to_be_greater_than_b", "rows_most rows"): of_trailing(VOLUME, rows=151),
+            ("a_to_be_greater_than_b", "quiet_hours_most quiet_hours"): of_trailing(VOLUME, quiet_hours=5.1),
+        },
+    ),
+    "inputs_suite": (
+        of_trailing(INPUTS),
+        {
+            ROWS: INPUTS.to_frame(),
+            ("a_to_be_greater_than_b", "psi_most psi"): of_trailing(INPUTS, psi=0.26),
+        },
+    ),
+    "agent_drift_suite": (
+        of_trailing(AGENTS),
+        {
+            ROWS: AGENTS.to_frame(),
+            ("a_to_be_greater_than_b", "rows rows_least"): of_trailing(AGENTS, rows=0, rows_least=1.0),
+            ("a_to_be_greater_than_b", "coverage coverage_least"): of_trailing(AGENTS, coverage=0.93),
+            ("a_to_be_greater_than_b", "band_psi_most band_psi"): of_trailing(AGENTS, band_psi=0.26),
+        },
+    ),
+}
+ARGUMENTS: dict[str, tuple[Any, ...]] = {"query_log_suite": (DAY,), "conservation_suite": (2,), "agents_suite": (0.95,)}
+SUITES = sorted(name for name in vars(expectations) if name.endswith("_suite"))
+
+
+def named(expectation: Any) -> tuple[str, str | None]:
+    """Kind of an expectation, and the columns and the condition that it is about."""
+    given = expectation.configuration.kwargs
+    columns = given.get("column_list") or [given[name] for name in ("column", "column_A", "column_B") if name in given]
+    condition = expectation.row_condition.parameter if getattr(expectation, "row_condition", None) else None
+    about = " ".join(columns) + (f" of {condition}" if condition else "")
+    kind = expectation.expectation_type.removeprefix("expect_")
+    for prefix in ("table_", "column_values_", "compound_columns_", "column_pair_values_"):
+        kind = kind.removeprefix(prefix)
+    return kind, about or None
+
+
+@pytest.mark.parametrize("name", SUITES)
+def test_each_expectation_of_a_suite_has_a_row_that_breaks_it(name: str) -> None:
+    from great_expectations import ExpectationSuite
+
+    suite = getattr(expectations, name)(*ARGUMENTS.get(name, ()))
+    sound, breaking = BREAKING[name]
+
+    assert len({named(each) for each in suite.expectations}) == len(suite.expectations)
+    assert {named(each) for each in suite.expectations} == set(breaking)
+    keys = ("query_id", "agent_id", "subject")
+    assert check("g", sound, suite, day=DAY, keys=keys).failures == ()
+    for each in getattr(expectations, name)(*ARGUMENTS.get(name, ())).expectations:
+        alone = ExpectationSuite(name="alone", expectations=[each])
+        broken = check("g", breaking[named(each)], alone, day=DAY, keys=keys)
+        assert [failure.evaluated for failure in broken.failures] == [True], named(each)
+
+
+def test_only_what_is_unusual_is_a_warning() -> None:
+    severities = {
+        name: {each.severity.value for each in getattr(expectations, name)(*ARGUMENTS.get(name, ())).expectations[1:]}
+        for name in SUITES
+    }
+
+    unusual = {"volume_suite", "inputs_suite", "agent_drift_suite"}
+    assert {name for name, found in severities.items() if found == {"warning"}} == unusual
+    assert {name for name, found in severities.items() if found == {"critical"}} == set(SUITES) - unusual - {"query_log_suite"}
+
+
+# --- against the days before ----------------------------------------------------------------------------------------
+
+BANDS = '{"band":{"excellent":1.0,"good":0.0,"marginal":0.0,"poor":0.0}}'
+POOR = '{"band":{"excellent":0.0,"good":0.0,"marginal":0.0,"poor":1.0}}'
+
+
+def day_of(ago: int, rows: int, **row: Any) -> pl.DataFrame:
+    date = DAY - dt.timedelta(days=ago)
+    asked = NOON - dt.timedelta(days=ago) + dt.timedelta(hours=11)
+    return scores(*({"dt": date, "asked_at": asked, "user_question": "How many?", "generated_sql": "SELECT 1"} | row,) * rows)
+
+
+NO_ALERTS = AGENT_ALERTS.to_frame()
+
+
+def before() -> dict[str, pl.DataFrame]:
+    past = [day_of(ago, 100) for ago in range(1, 8)]
+    latest = pl.concat(past).group_by("dt").agg(pl.len().alias("rows").cast(pl.Int64), pl.col("asked_at").max().alias("latest"))
+    daily = [{"dt": DAY - dt.timedelta(days=ago), "agent_id": agent, "shares": BANDS} for ago in range(1, 8)
+             for agent in ("clerk", "sales")]  # fmt: skip
+    return {
+        "latest": latest.select(LATEST.names()).sort("dt"),
+        "input_counts": input_counts(pl.concat(past)),
+        "agent_daily": agent_daily(*daily),
+        "agent_alerts": NO_ALERTS,
+    }
+
+
+USUAL = agent_daily({"shares": BANDS}, {"agent_id": "sales", "shares": BANDS})
+
+
+def test_a_day_like_the_days_before_it_gives_no_warning() -> None:
+    results = check_history(day_of(0, 100), USUAL, NO_ALERTS, before(), day=DAY, room=Room())
+
+    assert [(result.gate, result.passed, result.failures) for result in results] == [
+        ("volume", True, ()),
+        ("inputs", True, ()),
+        ("agent_drift", True, ()),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("today", "daily", "told"),
+    [
+        (
+            day_of(0, 40),
+            USUAL,
+            "gate volume: row count of the log on 2026-03-02 is 40, usual is at least 50"
+            " (ExpectColumnPairValuesAToBeGreaterThanB rows)",
+        ),
+        (day_of(0, 160), USUAL, "gate volume: row count of the log on 2026-03-02 is 160, usual is at most 150"),
+        (
+            day_of(0, 100, asked_at=NOON),
+            USUAL,
+            "gate volume: hours without a row at the end of the log on 2026-03-02 is 12, usual is at most 4",
+        ),
+        (
+            day_of(0, 100, generated_sql=None),
+            USUAL,
+            "gate inputs: shift (population stability index) of input sql on 2026-03-02 is ",
+        ),
+        (
+            day_of(0, 100),
+            agent_daily({"shares": BANDS}),
+            "gate agent_drift: row count of agent sales on 2026-03-02 is 0, usual is at least 1",
+        ),
+        (
+            day_of(0, 100),
+            agent_daily({"shares": BANDS, "scored": 90}, {"agent_id": "sales", "shares": BANDS}),
+            "gate agent_drift: coverage of agent clerk on 2026-03-02 is 0.9, usual is at least 0.95",
+        ),
+        (
+            day_of(0, 100),
+            agent_daily({"shares": POOR}, {"agent_id": "sales", "shares": BANDS}),
+            "gate agent_drift: shift of bands (population stability index) of agent clerk on 2026-03-02 is ",
+        ),
+    ],
+)
+def test_what_is_unusual_is_told_against_what_is_usual_and_stops_nothing(
+    today: pl.DataFrame, daily: pl.DataFrame, told: str
+) -> None:
+    results = check_history(today, daily, NO_ALERTS, before(), day=DAY, room=Room())
+
+    refuse(results)
+    assert all(result.passed for result in results)
+    (message,) = [message for result in results for message in result.warnings]
+    assert message.startswith(told)
+
+
+def test_a_warning_names_its_agent_what_was_observed_and_what_is_usual() -> None:
+    (*_, result) = check_history(day_of(0, 100), agent_daily({"shares": BANDS}), NO_ALERTS, before(), day=DAY, room=Room())
+
+    failure = only(result)
+    assert (failure.agent, failure.column, failure.observed, failure.severity) == ("sales", "rows", "0", "warning")
+    assert failure.required == "at least rows_least"
+    assert result.to_json()["failures"][0]["agent"] == "sales"
+    assert set(result.to_json()) == {"gate", "passed", "expectations", "failures"}
+
+
+def test_the_room_of_the_settings_decides_what_is_unusual() -> None:
+    strict = check_history(day_of(0, 55), USUAL, NO_ALERTS, before(), day=DAY, room=Room(volume=0.1))
+    lenient = check_history(day_of(0, 55), USUAL, NO_ALERTS, before(), day=DAY, room=Room(volume=0.5))
+
+    assert [len(result.warnings) for result in strict] == [1, 0, 0]
+    assert [len(result.warnings) for result in lenient] == [0, 0, 0]
+
+
+def test_a_first_day_is_compared_with_nothing() -> None:
+    nothing = {name: frame.clear() for name, frame in before().items()}
+
+    results = check_history(day_of(0, 100), USUAL, NO_ALERTS, nothing, day=DAY, room=Room())
+
+    assert [result.gate for result in results] == ["volume", "agent_drift"]
+    assert all(result.failures == () for result in results)

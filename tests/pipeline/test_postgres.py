@@ -108,7 +108,7 @@ def test_the_report_is_made_from_either_database(
     assert "What slipped" in page
     assert "hush" not in page + "".join(capsys.readouterr())
     assert shown["postgres"].alerts.height == 1
-    for part in ("worst", "examples", "findings"):
+    for part in ("worst", "examples", "faults"):
         first, second = (getattr(shown[name], part) for name in ("postgres", "duckdb"))
         assert first.equals(second) if isinstance(first, pl.DataFrame) else first == second, part
 
