@@ -48,6 +48,7 @@ drills: $(VENV)/.dev
 bench: $(VENV)/.dev
 	$(BIN)/python -m benchmarks.agreement
 	$(BIN)/python -m benchmarks.llm_throughput
+	$(BIN)/python -m benchmarks.alerts
 
 fit: $(VENV)/.dev
 	$(BIN)/python -m benchmarks.fit_symbolic
