@@ -53,6 +53,7 @@ bench: $(VENV)/.dev
 	$(BIN)/python -m benchmarks.backfill
 	$(BIN)/python -m benchmarks.report
 	$(BIN)/python -m benchmarks.bi --postgres
+	$(BIN)/python -m benchmarks.alerts
 
 fit: $(VENV)/.dev
 	$(BIN)/python -m benchmarks.fit_symbolic

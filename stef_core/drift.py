@@ -33,6 +33,7 @@ SPANS = {1: 0.25, 3: 0.75}  # days up to and with the day that are tested togeth
 EVENTS = (("version_worse", "phi_fall", "finding_rise"), ("coverage_fall",))  # what is one event, the name that says most first
 WEIGHTS = {"phi_fall": 1.0, "version_worse": 1.0, "coverage_fall": 0.15, "finding_rise": 0.3}  # shares of an agent's error
 APPLICATIONS = 0.5  # what all applications of an agent together may spend, beside the agent's own 1.0
+TOLD_RISE = 0.02  # share of answers by which a finding rose from which on the alert that names it has told of it
 CARRIERS = 5  # answers with a finding, in day and window, below which a rise cannot be told from chance
 SCREEN = 0.03  # a chance above it is not looked at closer: it alerts in no family
 Indices = NDArray[np.intp]
@@ -449,7 +450,9 @@ def _earlier(recent: pl.DataFrame | None, day: dt.date, days: int) -> list[dict[
 
 
 def _codes(detail: str | None) -> set[str]:
-    return {finding["code"] for finding in json.loads(detail or "{}").get("findings", [])}
+    """Findings that an alert told of as rising, those by the way left out."""
+    findings = json.loads(detail or "{}").get("findings", [])
+    return {finding["code"] for finding in findings if finding["share"] - finding["share_before"] >= TOLD_RISE}
 
 
 def _tells(window: _Window, old: dict[str, Any], candidate: _Candidate, day: dt.date) -> bool:
