@@ -407,7 +407,8 @@ def test_an_endpoint_that_goes_away_in_the_middle_of_a_day_is_told_and_the_next_
 
         code, _, _ = house.score("--judge", "openai", "--model", "m")
 
-        assert (code, len(server.bodies) - asked) == (0, 2 * ROWS - 60)
+        assert code == 0
+        assert 2 * ROWS - 60 <= len(server.bodies) - asked <= 2 * ROWS - 60 + 3  # what was in flight as it went
     assert "rows were not judged" in message
     assert "run the day again when the endpoint is back" in message
     assert house.read("query_scores").filter(pl.col("status") == "scored").height == ROWS
