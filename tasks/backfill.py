@@ -206,7 +206,7 @@ def estimate(settings: Settings, rows: Partition, planned: Planned, rules: Mappi
 
     Returns:
         `calls` that are not in the answer cache, one a verdict where its reading is not known yet; `cached`; `tokens_in` and
-        `tokens_out`, by the answers seen or by length; `cost` by the price table. All 0 for the symbolic judge.
+        `tokens_out`, estimated by length and as 300 an answer; `cost` by the price table. All 0 for the symbolic judge.
     """
     if settings.judge == "symbolic" or rows.frame.is_empty():
         return {"calls": 0, "cached": 0, "tokens_in": 0, "tokens_out": 0, "cost": 0.0}
