@@ -58,7 +58,7 @@ def test_ten_kills_change_nothing_and_pay_for_nothing_twice(tmp_path: Path) -> N
         undisturbed = endpoint.stats()
     with running("--latency", "0.05") as endpoint:
         killed = Runs(tmp_path / "killed", tmp_path / "logs", endpoint.base_url)
-        alive = [killed.kill_after(chance.uniform(4.0, 14.0)) for _ in range(10)]
+        alive = [killed.kill_after(chance.uniform(6.0, 24.0)) for _ in range(10)]
         assert killed.finish()[0] == 0
         disturbed = endpoint.stats()
 
