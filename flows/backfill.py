@@ -145,7 +145,7 @@ def backfill_one_day(
         refuse(gates, partition.nulls)
         scored = score_rows(rows, planned, rules, settings, run)
         merged = merge_day(as_is(partition), as_is(planned), as_is(scored), as_is(rules), as_is(run))
-        run = publish_merged(partition, merged, window, gates, run, settings)
+        run, figures = publish_merged(partition, merged, window, gates, run, settings)
     except Exception as error:
         run = end_run(run, "gate_failed" if isinstance(error, GateError) else "failed", str(error) or type(error).__name__)
         if not dry_run:
@@ -156,6 +156,8 @@ def backfill_one_day(
             day_ended(run)
         raise
     share(settings, day)
+    show_day(day, run, figures["agent_daily"], figures["agent_alerts"])  # published already: no failure of this undoes it
+    day_ended(run)
     tell(DayEnded(day=day, run=run))
     logger.info("scored %d of %d rows of %s anew", rows.frame.height, partition.frame.height, day)
     return result | {"moved": merged.moved.to_dicts(), "run": run}
@@ -186,8 +188,8 @@ def publish_merged(
     gates: list[Any],
     run: dict[str, Any],
     settings: Settings,
-) -> dict[str, Any]:
-    """Stage, audit and publish a merged day, with what moved in it; its row of ``scoring_runs``."""
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Stage, audit and publish a merged day, with what moved in it; its row of ``scoring_runs`` and its figures by agent."""
     day = partition.day
     run |= merged.facts
     run["notes"] = compact_json([*json.loads(run["notes"]), *merged.notes])
@@ -200,9 +202,7 @@ def publish_merged(
     refuse(gates, merged.notes[1:], away=merged.away)
     run = with_data_docs(end_run(run, "published"), gates, settings)
     publish_day(as_is(settings), as_is(run), day, (*merged.tables, *figures))
-    show_day(day, run, staged["agent_daily"], staged["agent_alerts"])
-    day_ended(run)
-    return run
+    return run, figures
 
 
 def backfill_days(first: dt.date | None, last: dt.date | None, published: list[dt.date]) -> list[dt.date]:

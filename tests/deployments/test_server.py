@@ -186,6 +186,7 @@ def test_an_automation_tells_a_person_of_a_run_that_crashed(seen: Seen) -> None:
 
     told = {"text": f"STEF: flow run {run['name']} ended as prefect.flow-run.Crashed"}
     until("the webhook was told of the crash", lambda: told in seen.posted, 60, seen.house.log("server"))
+    assert seen.posted.count(told) == 1
 
 
 def test_lines_of_a_day_name_its_run_and_day_and_say_how_far_it_is(seen: Seen) -> None:

@@ -47,11 +47,13 @@ def test_a_day_that_another_process_holds_is_busy_and_other_days_are_free(url: s
 
 def test_a_killed_holder_lets_the_other_have_the_day(url: str) -> None:
     with other_process(HOLD, url) as holder, connect(url, wait_s=5) as warehouse:
+        with pytest.raises(BusyError, match="2026-03-02"), warehouse.claim(DAY, wait_s=0.1):
+            raise AssertionError
         holder.kill()
         holder.wait()
 
         with warehouse.claim(DAY, wait_s=5):
-            pass
+            assert holder.returncode == -9
 
 
 def test_a_claim_ends_with_its_context_also_when_that_fails(warehouse: Warehouse) -> None:

@@ -381,6 +381,9 @@ def test_the_schema_is_not_touched_while_it_is_current(url: str, rows: Rows) -> 
         with connect(url, wait_s=0.3) as warehouse:
             stage(warehouse, rows)
 
+            assert warehouse.migrate() == []
+            assert not warehouse.staged("query_scores", "run-1").is_empty()
+
 
 def test_a_schema_that_somebody_reads_is_not_changed_under_them(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     connect(url).close()
