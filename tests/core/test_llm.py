@@ -641,13 +641,19 @@ def test_an_answer_in_hand_outlives_a_cache_that_cannot_be_written(
 
 
 def test_a_budget_of_calls_ends_the_rest_in_order(openai_server: OpenAIServer, sleeps: Sleeps) -> None:
-    openai_server.script = lambda _, before: BLUE if before else error(500)
+    given: list[bool] = []
+
+    def fail_first(_: dict[str, Any], before: int) -> Reply:
+        given.append(before > 0)
+        return BLUE if before else error(500)
+
+    openai_server.script = fail_first
 
     with open_chat(openai_server, sleeps, budget=Budget(Limits(calls=10)), concurrency=2) as chat:
         outcomes = chat.complete_many([ask(str(n)) for n in range(20)])
 
     assert openai_server.requests == 10  # a retry is a call as well
-    assert sum(isinstance(o, ChatAnswer) for o in outcomes) == 5
+    assert sum(isinstance(o, ChatAnswer) for o in outcomes) == sum(given) >= 4  # both in flight may end on a failed call
     spent = [o for o in outcomes if isinstance(o, ChatFailure)]
     assert {f.reason for f in spent} == {"budget_exhausted"}
     assert "10 calls (STEF_MAX_CALLS)" in spent[0].message
