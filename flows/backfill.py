@@ -7,38 +7,29 @@ import json
 import logging
 from collections.abc import Mapping
 from contextlib import nullcontext
-from dataclasses import replace
 from typing import Any
 
+import polars as pl
 from prefect import flow
 
-from flows.daily_scoring import (
-    RUNNER,
-    days_between,
-    extract_rows,
-    judge_rows,
-    logs_of,
-    raise_failures,
-    record_failure,
-    room_of,
-    share,
-    with_data_docs,
-)
-from stef_core.errors import GateError, RuleError, StefError
-from stef_core.frames import compact_json, records_of
+from flows.daily_scoring import RUNNER, days_between, logs_of, raise_failures, record_failure, share
+from flows.stages import publish_staged, score_rows
+from stef_core.errors import GateError, RuleError, StefError, TransientError
+from stef_core.frames import compact_json
 from stef_core.rules import Rules
 from tasks.artifacts import show_changes, show_day, show_gates, show_plan, show_progress, start_progress
-from tasks.backfill import Merged, Planned, estimate_day, merge_day, only, plan_backfill, published_days
-from tasks.batching import batch_questions, batch_verdicts, check_batching, check_endpoint, with_batches
+from tasks.backfill import Planned, estimate_day, merge_day, only, plan_backfill, published_days, spool_rows
+from tasks.batching import check_batching, check_endpoint
 from tasks.events import day_ended
-from tasks.gates import gate_input, gate_output, refuse
+from tasks.extract import Catalogued, keep_catalogue
+from tasks.gates import GateResult, gate_input, refuse
 from tasks.log_lines import place_lines, placed_lines
 from tasks.models import check_settings, run_model
 from tasks.passing import as_is
 from tasks.progress import DayEnded, DayMoved, DayPlanned, DayStarted, tell
-from tasks.publish import day_claim, end_run, input_facts, prepare, publish_day, read_window, stage_day, start_run
-from tasks.query_log import Partition, read_day
-from tasks.score import Scored, aggregate_day, score_day, unknown_applications
+from tasks.publish import day_claim, end_run, input_facts, prepare, read_window, start_run
+from tasks.query_log import SpooledPartition, read_day
+from tasks.score import Scored, unknown_applications
 from tasks.secrets import with_secret
 from tasks.settings import Settings, application_rules, load_settings
 
@@ -127,27 +118,37 @@ def backfill_one_day(
     """
     run = start_run(settings, rules, day, "backfill")
     place_lines(run)
+    gates: list[GateResult] = []
+    spooled: SpooledPartition | None = None
     try:
         partition = read_day(logs_of(settings), day)
-        run |= input_facts(partition, unknown_applications(partition.frame, rules))
+        run |= input_facts(partition, unknown_applications(partition.lazy(), rules))
         window = read_window(as_is(settings), day)
         planned = plan_backfill(as_is(settings), as_is(partition), as_is(rules), as_is(window))
         rows = only(partition, planned.redone)
-        tell(DayPlanned(day=day, rows=partition.frame.height, redone=rows.frame.height, causes=planned.counts))
-        result = {"day": day, "rows": partition.frame.height, "redone": rows.frame.height, "causes": planned.counts}
+        tell(DayPlanned(day=day, rows=partition.rows, redone=rows.rows, causes=planned.counts))
+        result = {"day": day, "rows": partition.rows, "redone": rows.rows, "causes": planned.counts}
         if dry_run:
             return result | {"estimate": estimate_day(as_is(settings), as_is(rows), as_is(planned), as_is(rules)), "run": None}
         if not planned.is_stale and not earlier_moved:
             return result | {"moved": [], "run": None}
-        tell(DayStarted(day=day, rows=rows.frame.height))
-        gates = gate_input(as_is(partition))
+        tell(DayStarted(day=day, rows=rows.rows))
+        gates += gate_input(as_is(partition))
         run["gates"] = compact_json([gate.to_json() for gate in gates])
         refuse(gates, partition.nulls)
-        scored = score_rows(rows, planned, rules, settings, run)
+        scored = None
+        if rows.rows:
+            spooled = spool_rows(settings, rules, rows)
+            scored = score_planned(spooled, planned, window, rules, settings, run)
         merged = merge_day(as_is(partition), as_is(planned), as_is(scored), as_is(rules), as_is(run))
-        run, figures = publish_merged(partition, merged, window, gates, run, settings)
+        run |= merged.facts
+        run["notes"] = compact_json([*json.loads(run["notes"]), *merged.notes])
+        causes, away = merged.notes[1:], merged.away
+        figures = publish_staged(partition, merged.tables, window, gates, run, settings, spool=None, causes=causes, away=away)
     except Exception as error:
-        run = end_run(run, "gate_failed" if isinstance(error, GateError) else "failed", str(error) or type(error).__name__)
+        run |= end_run(run, "gate_failed" if isinstance(error, GateError) else "failed", str(error) or type(error).__name__)
+        if spooled is not None and not isinstance(error, TransientError):  # then the same run may pass later, and goes on there
+            spooled.spool.remove()
         if not dry_run:
             tell(DayEnded(day=day, run=run))
             record_failure(settings, run)
@@ -155,54 +156,33 @@ def backfill_one_day(
             show_gates(run)
             day_ended(run)
         raise
+    if spooled is not None:
+        spooled.spool.remove()
     share(settings, day)
     show_day(day, run, figures["agent_daily"], figures["agent_alerts"])  # published already: no failure of this undoes it
     day_ended(run)
     tell(DayEnded(day=day, run=run))
-    logger.info("scored %d of %d rows of %s anew", rows.frame.height, partition.frame.height, day)
+    logger.info("scored %d of %d rows of %s anew", rows.rows, partition.rows, day)
     return result | {"moved": merged.moved.to_dicts(), "run": run}
 
 
-def score_rows(
-    rows: Partition, planned: Planned, rules: Mapping[str, Rules], settings: Settings, run: Mapping[str, Any]
-) -> Scored | None:
-    """Read, align and judge the rows of a plan; None where there are none."""
-    if rows.frame.is_empty():
-        return None
-    batched, batches, day = check_batching(settings), [], rows.day
-    if batched:
-        batches.append(batch_questions(as_is(records_of(rows.frame)), as_is(rules), as_is(settings), day))
-    extracted = extract_rows(rows, rules, settings, lambda _: None)
-    if batched:
-        batches.append(batch_verdicts(as_is(extracted), as_is(planned.catalogue), as_is(settings), day))
-    judged = judge_rows(extracted, planned.catalogue, settings, day, run["run_id"], lambda _: None)
-    scored = score_day(as_is(rows), as_is(judged), run["run_id"], run["started_at"])
-    notes = (*(note for batch in batches for note in batch.notes), *scored.notes)
-    return replace(scored, facts=with_batches(scored.facts, batches), notes=notes)
-
-
-def publish_merged(
-    partition: Partition,
-    merged: Merged,
-    window: Mapping[str, Any],
-    gates: list[Any],
-    run: dict[str, Any],
+def score_planned(
+    rows: SpooledPartition,
+    planned: Planned,
+    window: Mapping[str, pl.DataFrame],
+    rules: Mapping[str, Rules],
     settings: Settings,
-) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Stage, audit and publish a merged day, with what moved in it; its row of ``scoring_runs`` and its figures by agent."""
-    day = partition.day
-    run |= merged.facts
-    run["notes"] = compact_json([*json.loads(run["notes"]), *merged.notes])
-    staged = stage_day(as_is(settings), run["run_id"], day, as_is(merged.tables))
-    figures = aggregate_day(as_is(staged), as_is(window), day, run["run_id"])
-    staged |= stage_day(as_is(settings), run["run_id"], day, as_is(figures))
-    room = room_of(settings)
-    gates = gates + gate_output(as_is(partition.frame), as_is(staged), as_is(window), day, settings.coverage_min, room)
-    run["gates"] = compact_json([gate.to_json() for gate in gates])
-    refuse(gates, merged.notes[1:], away=merged.away)
-    run = with_data_docs(end_run(run, "published"), gates, settings)
-    publish_day(as_is(settings), as_is(run), day, (*merged.tables, *figures))
-    return run, figures
+    run: Mapping[str, Any],
+) -> Scored:
+    """Read, align and judge the rows of a plan."""
+
+    def learn() -> Catalogued:
+        shown = planned.catalogue_rows
+        whole = pl.concat([window["log_catalogue"].select(shown.columns), shown])
+        return Catalogued(rows=shown, folder=keep_catalogue(rows.spool, whole))
+
+    scored, _ = score_rows(rows, learn, rules, settings, run, lambda _: None)
+    return scored
 
 
 def backfill_days(first: dt.date | None, last: dt.date | None, published: list[dt.date]) -> list[dt.date]:

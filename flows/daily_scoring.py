@@ -5,49 +5,35 @@ from __future__ import annotations
 import datetime as dt
 import json
 import logging
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, cast
-from uuid import UUID
+from collections.abc import Callable, Mapping
+from typing import Any
 
+import polars as pl
 from prefect import flow
-from prefect.futures import PrefectFuture
 from prefect.runtime import flow_run
-from prefect.task_runners import TaskRunner, ThreadPoolTaskRunner
 
-from stef_core.catalogue import Catalogue
+from flows.stages import publish_staged, score_rows, with_data_docs
 from stef_core.errors import GateError, InputError, RuleError, StefError, TransientError
-from stef_core.frames import compact_json, records_of
+from stef_core.frames import compact_json
 from stef_core.rules import Rules
-from stef_core.trailing import Room
-from tasks.artifacts import show_day, show_gates, show_progress, start_progress
-from tasks.batching import batch_questions, batch_verdicts, check_batching, check_endpoint, with_batches
+from tasks.artifacts import Board, show_day, show_gates, start_progress
+from tasks.batching import check_batching, check_endpoint
 from tasks.catch_up import find_days
-from tasks.data_docs import keep_data_docs
-from tasks.events import day_ended, rows_judged
-from tasks.extract import Extracted, extract_batch, learn_day
-from tasks.gates import GateResult, gate_input, gate_output, refuse
-from tasks.judge import Judged, judge_batch
+from tasks.events import day_ended
+from tasks.extract import Catalogued, learn_day
+from tasks.gates import GateResult, gate_input, refuse
 from tasks.log_lines import place_lines, placed_lines
-from tasks.meter import Meter, results
-from tasks.models import check_settings, run_model, run_usage
+from tasks.models import check_settings, run_model
 from tasks.passing import as_is
-from tasks.progress import DayEnded, DaysFound, DayStarted, RowsDone, tell
-from tasks.publish import (
-    day_claim,
-    end_run,
-    input_facts,
-    prepare,
-    publish_day,
-    read_window,
-    record_run,
-    share_answers,
-    stage_day,
-    start_run,
-)
-from tasks.query_log import Partition, read_day
-from tasks.score import aggregate_day, score_day, unknown_applications
+from tasks.progress import DayEnded, DaysFound, DayStarted, tell
+from tasks.publish import day_claim, end_run, input_facts, prepare, read_window, record_run, share_answers, start_run
+from tasks.query_log import spool_day
+from tasks.runners import task_runner
+from tasks.score import unknown_applications
 from tasks.secrets import with_secret
 from tasks.settings import Settings, application_rules, load_settings
+from tasks.side_by_side import side_by_side
+from tasks.spool import SpooledTable
 
 logger = logging.getLogger(__name__)
 
@@ -55,8 +41,7 @@ logger = logging.getLogger(__name__)
 ORDER = (RuleError, TransientError, InputError, GateError)
 
 
-# some batches at once, so that the last answers of one do not leave the endpoint idle; the run's one model keeps the limits
-RUNNER = cast("TaskRunner[PrefectFuture[Any]]", ThreadPoolTaskRunner[Any](max_workers=4))
+RUNNER = task_runner()
 
 
 @flow(name="daily-scoring", task_runner=RUNNER)
@@ -114,23 +99,32 @@ def daily_scoring(
         return []
     progress = start_progress(f"{days[0]} to {days[-1]}")
     failed: dict[dt.date, StefError] = {}
-    runs = []
+    runs: dict[dt.date, dict[str, Any]] = {}
+    board = Board(progress, len(days))
+
+    def score(day: dt.date, wait_turn: Callable[[], None]) -> None:
+        try:
+            with day_claim(settings, day):
+                runs[day] = score_one_day(day, settings, applications, kind, board.share_of(day), wait_turn)
+        except StefError as error:
+            failed[day] = error
+        board.share_of(day)(1.0)
+
     with run_model(settings), placed_lines():
         if batched:
             check_endpoint(as_is(settings))
-        for number, day in enumerate(days):
-            try:
-                with day_claim(settings, day):
-                    runs.append(score_one_day(day, settings, applications, kind, progress, (number, len(days))))
-            except StefError as error:
-                failed[day] = error
-            show_progress(progress, (number + 1) / len(days))
+        side_by_side(days, settings.days_at_once, score)
     raise_failures(failed, len(days))
-    return runs
+    return [runs[day] for day in days]
 
 
 def score_one_day(
-    day: dt.date, settings: Settings, rules: Mapping[str, Rules], kind: str, progress: UUID, place: tuple[int, int]
+    day: dt.date,
+    settings: Settings,
+    rules: Mapping[str, Rules],
+    kind: str,
+    show: Callable[[float], None],
+    wait_turn: Callable[[], None],
 ) -> dict[str, Any]:
     """Score and publish one day; whatever happens is recorded in ``scoring_runs``.
 
@@ -139,8 +133,8 @@ def score_one_day(
         settings: Settings of the run.
         rules: Rules by `app_id`.
         kind: What the run is recorded as.
-        progress: Artifact that shows how far the run is.
-        place: Which day of how many this is, from 0.
+        show: Told how far the day is, 0-1.
+        wait_turn: Returns when all days before are done.
 
     Returns:
         Its row of ``scoring_runs``.
@@ -151,116 +145,49 @@ def score_one_day(
     run = start_run(settings, rules, day, kind)
     place_lines(run)
     gates: list[GateResult] = []
-
-    def show(share: float) -> None:
-        show_progress(progress, (place[0] + share) / place[1])
-
+    spool = None
     try:
-        partition = read_day(logs_of(settings), day)
-        run |= input_facts(partition, unknown_applications(partition.frame, rules))
-        tell(DayStarted(day=day, rows=partition.frame.height))
+        partition = spool_day(as_is(settings), as_is(rules), day)
+        spool = partition.spool
+        run |= input_facts(partition, unknown_applications(partition.lazy(), rules))
+        tell(DayStarted(day=day, rows=partition.rows))
         gates += gate_input(as_is(partition))
         run["gates"] = compact_json([gate.to_json() for gate in gates])
         refuse(gates, partition.nulls)
 
-        window = read_window(as_is(settings), day)
-        batches = []
-        if check_batching(settings):
-            batches.append(batch_questions(as_is(records_of(partition.frame)), as_is(rules), as_is(settings), day))
-        extracted = extract_rows(partition, rules, settings, lambda share: show(0.4 * share))
-        known = learn_day(as_is(extracted), as_is(window["log_catalogue"]), day)
-        if check_batching(settings):
-            batches.append(batch_verdicts(as_is(extracted), as_is(known.catalogue), as_is(settings), day))
-        judged = judge_rows(extracted, known.catalogue, settings, day, run["run_id"], lambda share: show(0.4 + 0.4 * share))
-        scored = score_day(as_is(partition), as_is(judged), run["run_id"], run["started_at"])
-        run |= with_batches(scored.facts, batches)
-        run["notes"] = compact_json([*json.loads(run["notes"]), *(note for b in batches for note in b.notes), *scored.notes])
-        tables = {"query_scores": scored.scores, "query_findings": scored.findings, "log_catalogue": known.rows}
-        staged = stage_day(as_is(settings), run["run_id"], day, as_is(tables))
-        figures = aggregate_day(as_is(staged), as_is(window), day, run["run_id"])
-        staged |= stage_day(as_is(settings), run["run_id"], day, as_is(figures))
-        gates += gate_output(
-            as_is(partition.frame), as_is(staged), as_is(window), day, settings.coverage_min, room_of(settings)
-        )
-        run["gates"] = compact_json([gate.to_json() for gate in gates])
-        refuse(gates, scored.notes, away=scored.away)
+        window: dict[str, pl.DataFrame] = {}
 
-        run = with_data_docs(end_run(run, "published"), gates, settings)
-        publish_day(as_is(settings), as_is(run), day)
+        def learn() -> Catalogued:
+            wait_turn()  # what the log shows, and what is an alert, depends on the days before
+            window.update(read_window(as_is(settings), day))
+            return learn_day(partition.spool, as_is(window["log_catalogue"]), day)
+
+        scored, catalogue_rows = score_rows(partition, learn, rules, settings, run, show)
+        run |= scored.facts
+        run["notes"] = compact_json([*json.loads(run["notes"]), *scored.notes])
+        tables: dict[str, pl.DataFrame | SpooledTable]
+        tables = {"query_scores": scored.scores, "query_findings": scored.findings, "log_catalogue": catalogue_rows}
+        figures = publish_staged(
+            partition, tables, window, gates, run, settings, spool=spool, causes=scored.notes, away=scored.away
+        )
     except Exception as error:
         outcome = "gate_failed" if isinstance(error, GateError) else "failed"
         run = with_data_docs(end_run(run, outcome, str(error) or type(error).__name__), gates, settings)
+        if spool is not None and not isinstance(error, TransientError):  # then the same run may pass later, and goes on there
+            spool.remove()
         tell(DayEnded(day=day, run=run))
         record_failure(settings, run)
         share(settings, day)
         show_gates(run)
         day_ended(run)
         raise
+    spool.remove()
     share(settings, day)
-    show_day(day, run, staged["agent_daily"], staged["agent_alerts"])
-    day_ended(run, staged["agent_alerts"])
+    show_day(day, run, figures["agent_daily"], figures["agent_alerts"])
+    day_ended(run, figures["agent_alerts"])
     tell(DayEnded(day=day, run=run))
     logger.info("scored %d of %d rows of %s", run["rows_scored"], run["rows_in"], day)
     return run
-
-
-def extract_rows(
-    partition: Partition, rules: Mapping[str, Rules], settings: Settings, show: Callable[[float], None]
-) -> list[Extracted]:
-    """Fan out a day's rows in batches, and read both sides of each.
-
-    Args:
-        partition: The day's log.
-        rules: Rules by `app_id`.
-        settings: Settings of the run.
-        show: Told which share of the rows is done, 0-1.
-    """
-    records, size = records_of(partition.frame), settings.batch_size
-    batches = [records[start : start + size] for start in range(0, len(records), size)]
-    futures = [
-        extract_batch.submit(as_is(batch), as_is(rules), as_is(settings), f"{partition.day}-{number}")
-        for number, batch in enumerate(batches)
-    ]
-    meter = Meter("read", len(records), run_usage(settings))
-    done = []
-    for batch in results(futures, meter):
-        done.append(batch)
-        meter.add(len(batch.read))
-        show(len(done) / len(futures))
-    return done
-
-
-def judge_rows(
-    batches: Sequence[Extracted],
-    catalogue: Catalogue,
-    settings: Settings,
-    day: dt.date,
-    run_id: str,
-    show: Callable[[float], None],
-) -> list[Judged]:
-    """Align and judge the batches of a day.
-
-    Args:
-        batches: The day's rows, read.
-        catalogue: What the log shows of tables, columns and joins.
-        settings: Settings of the run.
-        day: The partition.
-        run_id: The run that scores it.
-        show: Told which share of the batches is done, 0-1.
-    """
-    futures = [
-        judge_batch.submit(as_is(batch), as_is(catalogue), as_is(settings), day, run_id, f"{day}-{number}")
-        for number, batch in enumerate(batches)
-    ]
-    meter = Meter("judged", sum(len(batch.read) for batch in batches), run_usage(settings))
-    done = []
-    for judged in results(futures, meter):
-        done.append(judged)
-        tell(RowsDone(day=day, rows=judged.judged.height))
-        meter.add(judged.judged.height)
-        show(len(done) / len(futures))
-    rows_judged(done, settings, day, run_id)
-    return done
 
 
 def asked_days(
@@ -310,18 +237,6 @@ def logs_of(settings: Settings) -> str:
     if settings.logs is None:
         raise RuleError("no query log is named; set --logs, STEF_LOGS or logs in stef.toml")
     return settings.logs
-
-
-def with_data_docs(run: dict[str, Any], gates: Sequence[GateResult], settings: Settings) -> dict[str, Any]:
-    """The run row with the path of its Data Docs, where they are kept and a gate has been asked."""
-    if settings.data_docs is None or not gates:
-        return run
-    return run | {"data_docs": keep_data_docs(settings.data_docs, as_is(run), as_is(gates))}
-
-
-def room_of(settings: Settings) -> Room:
-    """How far a day may be from the usual before it is warned of."""
-    return Room(volume=settings.volume_tolerance, psi=settings.psi_max)
 
 
 def record_failure(settings: Settings, run: Mapping[str, Any]) -> None:

@@ -28,7 +28,7 @@ _Key: TypeAlias = tuple[Any, ...]
 _Counts: TypeAlias = Mapping[_Key, Mapping[str, int]]
 
 
-def agent_daily(scores: pl.DataFrame, findings: pl.DataFrame) -> pl.DataFrame:
+def agent_daily(scores: pl.DataFrame | pl.LazyFrame, findings: pl.DataFrame | pl.LazyFrame) -> pl.DataFrame:
     """Aggregate scored queries per day, agent, version and application, and per version over all its applications (``*``).
 
     Args:
@@ -46,13 +46,14 @@ def agent_daily(scores: pl.DataFrame, findings: pl.DataFrame) -> pl.DataFrame:
     """
     # an application that is itself called * must not pass for all of them
     named = pl.col("app_id").fill_null("default")
+    scores = scores.lazy()
     each = scores.with_columns(app_id=pl.when(named == ALL_APPLICATIONS).then(pl.lit('"*"')).otherwise(named))
     both = pl.concat([each, scores.with_columns(app_id=pl.lit(ALL_APPLICATIONS))])
     scored = both.filter(pl.col("status") == "scored")
 
     by_value = {name: _counts(scored.with_columns(pl.col(column).fill_null("none")), column) for name, column, _ in _DIMENSIONS}
     by_reason = _counts(both.filter(pl.col("status") != "scored").with_columns(pl.col("reason").fill_null("unknown")), "reason")
-    by_finding = _counts(_carriers(scored, findings), "code")
+    by_finding = _counts(_carriers(scored, findings.lazy()), "code")
 
     is_scored = pl.col("status") == "scored"
     phi = pl.col("phi").filter(is_scored).drop_nulls()
@@ -68,7 +69,7 @@ def agent_daily(scores: pl.DataFrame, findings: pl.DataFrame) -> pl.DataFrame:
         pl.col("run_id").max(),
     )
     rows = []
-    for group in groups.iter_rows(named=True):
+    for group in groups.collect(engine="streaming").iter_rows(named=True):
         key = tuple(group[name] for name in _GROUP)
         shares: dict[str, dict[str, float]] = {
             name: _shares(by_value[name], key, group["scored"], always) for name, _, always in _DIMENSIONS
@@ -88,7 +89,7 @@ def agent_daily(scores: pl.DataFrame, findings: pl.DataFrame) -> pl.DataFrame:
     return frame_of(rows, AGENT_DAILY).sort(_GROUP)
 
 
-def _carriers(scored: pl.DataFrame, findings: pl.DataFrame) -> pl.DataFrame:
+def _carriers(scored: pl.LazyFrame, findings: pl.LazyFrame) -> pl.LazyFrame:
     """One row a scored query, finding code and group; the query's own row says which agent and application it belongs to."""
     codes = findings.select("dt", "query_id", "code").unique()
     keyed = scored.select(*_GROUP, "query_id")
@@ -102,10 +103,10 @@ def _carriers(scored: pl.DataFrame, findings: pl.DataFrame) -> pl.DataFrame:
     return pl.concat(parts)
 
 
-def _counts(frame: pl.DataFrame, column: str) -> _Counts:
+def _counts(frame: pl.LazyFrame, column: str) -> _Counts:
     """Rows of each group by the value of a column."""
     counts: dict[_Key, dict[str, int]] = defaultdict(dict)
-    for *key, value, rows in frame.group_by([*_GROUP, column]).len().iter_rows():
+    for *key, value, rows in frame.group_by([*_GROUP, column]).len().collect(engine="streaming").iter_rows():
         counts[tuple(key)][value] = rows
     return counts
 

@@ -17,13 +17,19 @@ from functools import cached_property
 
 import polars as pl
 
-from stef_core.frames import LOG_CATALOGUE, compact_json, frame_of
+from stef_core.frames import LOG_CATALOGUE, compact_json
 from stef_core.lexicon import identifier_words, word_similarity
 from stef_core.records import AllOf, AnyOf, Condition, QueryRecord, ScalarQuery, SqlSpec, SubQuery
 from stef_core.redact import Redaction, redaction
 from stef_core.rules import Rules
 
 KEPT = 16  # witnesses kept of a fact; no check needs to count further
+
+VALUES_KEPT = 10_000  # values, and literals, of an application that are kept of a day, and of all days together
+_VALUES = ("value", "literal")
+
+# which question shows which fact
+SHOWN = pl.Schema({"app_id": pl.String(), "kind": pl.String(), "key": pl.String(), "witness": pl.String()})
 
 # (kind, key): table t | column t.c | name c | edge t.c=t.c | pair t=t | value c=hash | literal hash | compared c |
 # operator c op | format c=shape
@@ -189,33 +195,61 @@ class Catalogue:
 def mine(
     rows: Iterable[tuple[QueryRecord, SqlSpec]], day: dt.date, rules: Callable[[QueryRecord], Rules] | None = None
 ) -> pl.DataFrame:
-    """The facts that one day shows, as rows of LOG_CATALOGUE.
+    """The facts that one day shows, as rows of LOG_CATALOGUE: `shown_facts` and `log_catalogue` in one call."""
+    return log_catalogue([shown_facts(rows, rules).lazy()], day)
+
+
+def shown_facts(
+    rows: Iterable[tuple[QueryRecord, SqlSpec]], rules: Callable[[QueryRecord], Rules] | None = None
+) -> pl.DataFrame:
+    """Which question shows which fact, as a frame of `SHOWN` without repeats.
 
     Args:
-        rows: Each row of the day with its specification; rows that could not be read show nothing.
-        day: The day.
+        rows: Any rows of a day with their specifications; rows that could not be read show nothing.
         rules: The rules of a row, which say what may not be stored; everything may where None.
     """
-    found: dict[tuple[str, Fact], set[str]] = {}
+    found: dict[tuple[str, str, str, str], None] = {}
     for record, spec in rows:
         if spec.parse_status not in ("ok", "other_dialect", "repaired"):
             continue
         witness = witness_of(record.user_question)
         hidden = redaction(rules(record), spec, record=record) if rules is not None else NOTHING
-        for fact in facts_of(spec, hidden):
-            found.setdefault((record.app_id, fact), set()).add(witness)
-    lines = [
-        {
-            "dt": day,
-            "app_id": app,
-            "kind": kind,
-            "key": key,
-            "questions": len(witnesses),
-            "witnesses": compact_json(sorted(witnesses)[:KEPT]),
-        }
-        for (app, (kind, key)), witnesses in sorted(found.items())
+        for kind, key in facts_of(spec, hidden):
+            found[(record.app_id, kind, key, witness)] = None
+    return pl.DataFrame(list(found), schema=SHOWN, orient="row")
+
+
+def log_catalogue(shown: Iterable[pl.LazyFrame], day: dt.date) -> pl.DataFrame:
+    """The facts of a day with their witnesses, as rows of LOG_CATALOGUE.
+
+    Args:
+        shown: Frames of `SHOWN`, which may repeat rows within and between them; a fact stands in one of these frames only.
+        day: The day.
+    """
+    key = ["app_id", "kind", "key"]
+    parts = [
+        part.group_by(key)
+        .agg(
+            pl.col("witness").n_unique().alias("questions"),
+            pl.col("witness").unique().sort().head(KEPT).alias("witnesses"),
+        )
+        .collect(engine="streaming")
+        for part in shown
     ]
-    return frame_of(lines, LOG_CATALOGUE)
+    facts = _most_shown(pl.concat(parts)).sort(key)
+    witnesses = [compact_json(names) for names in facts["witnesses"].to_list()]
+    return (
+        facts.with_columns(pl.lit(day).alias("dt"), pl.Series("witnesses", witnesses, dtype=pl.String))
+        .select(list(LOG_CATALOGUE))
+        .cast(LOG_CATALOGUE)
+    )
+
+
+def _most_shown(facts: pl.DataFrame) -> pl.DataFrame:
+    """Of values and literals of an application the `VALUES_KEPT` that most questions show: any row may bring new ones."""
+    ordered = facts.sort(["questions", "app_id", "kind", "key"], descending=[True, False, False, False])
+    place = pl.int_range(pl.len()).over("app_id", "kind")
+    return ordered.filter(~pl.col("kind").is_in(_VALUES) | (place < VALUES_KEPT))
 
 
 def catalogue_of(frame: pl.DataFrame) -> Catalogue:
@@ -225,11 +259,19 @@ def catalogue_of(frame: pl.DataFrame) -> Catalogue:
         frame: Rows of LOG_CATALOGUE of any days, in any order.
     """
     facts: dict[str, dict[Fact, set[str]]] = {}
-    for app, kind, key, witnesses in frame.select("app_id", "kind", "key", "witnesses").iter_rows():
-        facts.setdefault(app, {}).setdefault((kind, key), set()).update(json.loads(witnesses))
+    key = ["app_id", "kind", "key"]
+    total = frame.lazy().group_by(key).agg(pl.col("questions").sum()).collect(engine="streaming")
+    kept = frame.join(_most_shown(total).select(key), on=key, how="semi") if _has_many(total) else frame
+    for app, kind, name, witnesses in kept.select(*key, "witnesses").iter_rows():
+        facts.setdefault(app, {}).setdefault((kind, name), set()).update(json.loads(witnesses))
     return Catalogue(
         {app: {fact: frozenset(sorted(names)[:KEPT]) for fact, names in found.items()} for app, found in facts.items()}
     )
+
+
+def _has_many(facts: pl.DataFrame) -> bool:
+    counts = facts.filter(pl.col("kind").is_in(_VALUES)).group_by("app_id", "kind").len()["len"]
+    return max(counts.to_list(), default=0) > VALUES_KEPT
 
 
 def _app_catalogue(facts: Mapping[Fact, frozenset[str]]) -> AppCatalogue:

@@ -76,7 +76,7 @@ class Room:
     psi: float = 0.25
 
 
-def input_counts(scores: pl.DataFrame) -> pl.DataFrame:
+def input_counts(scores: pl.DataFrame | pl.LazyFrame) -> pl.DataFrame:
     """How the inputs of each day are spread, as a frame of `INPUT_COUNTS`.
 
     Args:
@@ -94,10 +94,10 @@ def input_counts(scores: pl.DataFrame) -> pl.DataFrame:
         "question length": classes,
     }
     parts = [
-        scores.select("dt", feature=pl.lit(feature), value=value).group_by("dt", "feature", "value").len("rows")
+        scores.lazy().select("dt", feature=pl.lit(feature), value=value).group_by("dt", "feature", "value").len("rows")
         for feature, value in values.items()
     ]
-    return pl.concat(parts).cast(INPUT_COUNTS).sort("dt", "feature", "value")
+    return pl.concat(parts).collect(engine="streaming").cast(INPUT_COUNTS).sort("dt", "feature", "value")
 
 
 def volume(day: dt.date, rows: int, latest: dt.datetime | None, before: pl.DataFrame, room: Room) -> pl.DataFrame:

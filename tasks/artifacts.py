@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import datetime as dt
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 from uuid import UUID
 
@@ -30,6 +30,28 @@ def start_progress(description: str, key: str = "daily-scoring-progress") -> UUI
 def show_progress(artifact: UUID, share: float) -> None:
     """Move the progress bar to a share of 0-1."""
     update_progress_artifact(artifact_id=artifact, progress=100.0 * min(1.0, share))
+
+
+class Board:
+    """One progress bar over several days that may be under way at once.
+
+    Args:
+        artifact: The bar.
+        days: How many they are.
+    """
+
+    def __init__(self, artifact: UUID, days: int) -> None:
+        self._artifact, self._days = artifact, days
+        self._shares: dict[dt.date, float] = {}
+
+    def share_of(self, day: dt.date) -> Callable[[float], None]:
+        """Tells how far a day is, 0-1."""
+
+        def show(share: float) -> None:
+            self._shares[day] = share
+            show_progress(self._artifact, sum(self._shares.values()) / self._days)
+
+        return show
 
 
 def show_day(day: dt.date, run: Mapping[str, Any], agents: pl.DataFrame, alerts: pl.DataFrame) -> None:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import datetime as dt
+import hashlib
+import math
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from typing import Any
 
 import polars as pl
@@ -30,9 +32,10 @@ from stef_core.version import CORE_VERSION
 from tasks.estimates import estimate_calls
 from tasks.models import open_stages
 from tasks.publish import open_warehouse
-from tasks.query_log import Partition
+from tasks.query_log import LOG, LogDay, Partition, SpooledPartition
 from tasks.score import Scored
 from tasks.settings import Settings
+from tasks.spool import open_spool, sweep, work_of
 
 READ = ("query_scores", "query_findings", "log_catalogue")
 
@@ -166,8 +169,8 @@ def merge(
         run: The row of ``scoring_runs``.
     """
     published, run_id = planned.published, run["run_id"]
-    anew = scored.scores if scored else published["query_scores"].clear()
-    found = scored.findings if scored else published["query_findings"].clear()
+    anew = scored.scores.frame("query_id") if scored else published["query_scores"].clear()
+    found = scored.findings.frame("query_id", "ordinal") if scored else published["query_findings"].clear()
     scores = merge_scores(
         partition.frame, published["query_scores"], anew, rules, planned.determinants, planned.fingerprints, run_id
     )
@@ -198,7 +201,21 @@ def _unasked(now: Determinants) -> dict[str, Any]:
 
 def only(partition: Partition, rows: pl.DataFrame) -> Partition:
     """A partition with some of its rows, in its order."""
-    return replace(partition, frame=partition.frame.join(rows, on="query_id", how="semi", maintain_order="left"))
+    frame = partition.frame.join(rows, on="query_id", how="semi", maintain_order="left")
+    return replace(partition, frame=frame, rows=frame.height)
+
+
+def spool_rows(settings: Settings, rules: Mapping[str, Rules], rows: Partition) -> SpooledPartition:
+    """Put some rows of a day into a spool, under the name of this work."""
+    sweep(settings.spool)
+    arriving = open_spool(settings.spool, rows.day)
+    size = settings.batch_size
+    for number, frame in enumerate(rows.frame.iter_slices(size)):
+        arriving.write(LOG, number, frame)
+    asked = hashlib.sha256("\n".join(rows.frame["query_id"]).encode()).hexdigest()
+    spool = arriving.become(arriving.folder.with_name(work_of(settings, rules, rows.day, rows.files, f"backfill {asked}")))
+    facts = {each.name: getattr(rows, each.name) for each in fields(LogDay)}
+    return SpooledPartition(**facts, spool=spool, batches=math.ceil(rows.rows / size))
 
 
 def estimate(settings: Settings, rows: Partition, planned: Planned, rules: Mapping[str, Rules]) -> dict[str, Any]:

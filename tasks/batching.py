@@ -11,19 +11,19 @@ from prefect import task
 from prefect.artifacts import create_progress_artifact, update_progress_artifact
 from prefect.cache_policies import NO_CACHE
 
-from stef_core.catalogue import Catalogue
 from stef_core.errors import RuleError
 from stef_core.evaluate import conclude_many, examine, read_many, rules_picker
+from stef_core.frames import records_of
 from stef_core.llm import ChatFailure, ChatRequest, Outcome, Usage
 from stef_core.openai_batch import BatchReport, BatchState, OpenAIBatches, check_batch_api
-from stef_core.records import QueryRecord
 from stef_core.rules import Rules
 from tasks.batch_journal import SqliteBatchJournal
-from tasks.extract import Extracted
+from tasks.batches import LOG, load_catalogue, read_rows
 from tasks.models import open_shared_chat, stages_of
 from tasks.progress import BatchesLeft, BatchWaits, tell
 from tasks.retrying import DELAYS_S, is_transient
 from tasks.settings import Settings
+from tasks.spool import Spool
 
 
 class Collector:
@@ -50,24 +50,27 @@ class Collector:
 
 
 def question_requests(
-    records: Sequence[QueryRecord], rules: Mapping[str, Rules], settings: Settings, model: str
+    spool: Spool, batches: int, rules: Mapping[str, Rules], settings: Settings, model: str
 ) -> list[ChatRequest]:
     """What the reader will ask about the rows of a day, each request once."""
     asked, pick = Collector(model), rules_picker(rules)
     reader, _ = stages_of(settings, asked)
-    for start in range(0, len(records), settings.batch_size):
-        part = records[start : start + settings.batch_size]
+    for number in range(batches):
+        part = records_of(spool.read(LOG, number))
         read_many(part, [pick(record) for record in part], reader)
     return list(asked.requests.values())
 
 
-def verdict_requests(batches: Sequence[Extracted], catalogue: Catalogue, settings: Settings, model: str) -> list[ChatRequest]:
+def verdict_requests(
+    spool: Spool, batches: int, catalogue: str, rules: Mapping[str, Rules], settings: Settings, model: str
+) -> list[ChatRequest]:
     """What the judge will ask about the rows of a day that could be read, each request once."""
     asked = Collector(model)
     _, judge = stages_of(settings, asked)
-    for batch in batches:
-        examined = [examine(read, rules, catalogue) for read, rules in zip(batch.read, batch.rules, strict=True)]
-        conclude_many(examined, batch.rules, judge)
+    known = load_catalogue(spool.within(catalogue))
+    for number in range(batches):
+        read, chosen = read_rows(spool, number, rules)
+        conclude_many([examine(row, its, known) for row, its in zip(read, chosen, strict=True)], chosen, judge)
     return list(asked.requests.values())
 
 
@@ -167,14 +170,14 @@ def check_endpoint(settings: Settings) -> None:
 
 
 @task(name="batch-questions", task_run_name="batch-questions-{day}", **_RETRIED)
-def batch_questions(
-    records: Sequence[QueryRecord], rules: Mapping[str, Rules], settings: Settings, day: dt.date
-) -> BatchReport:
+def batch_questions(spool: Spool, batches: int, rules: Mapping[str, Rules], settings: Settings, day: dt.date) -> BatchReport:
     """Ask in batches what the reader will ask about a day; a repeat collects what is under way."""
-    return ask_in_batches(lambda model: question_requests(records, rules, settings, model), settings, day)
+    return ask_in_batches(lambda model: question_requests(spool, batches, rules, settings, model), settings, day)
 
 
 @task(name="batch-verdicts", task_run_name="batch-verdicts-{day}", **_RETRIED)
-def batch_verdicts(batches: Sequence[Extracted], catalogue: Catalogue, settings: Settings, day: dt.date) -> BatchReport:
+def batch_verdicts(
+    spool: Spool, batches: int, catalogue: str, rules: Mapping[str, Rules], settings: Settings, day: dt.date
+) -> BatchReport:
     """Ask in batches what the judge will ask about a day; a repeat collects what is under way."""
-    return ask_in_batches(lambda model: verdict_requests(batches, catalogue, settings, model), settings, day)
+    return ask_in_batches(lambda model: verdict_requests(spool, batches, catalogue, rules, settings, model), settings, day)

@@ -15,7 +15,7 @@ import polars as pl
 from prefect.events import emit_event
 
 from stef_core.rows import UNANSWERED
-from tasks.judge import Judged
+from tasks.batches import Judged
 from tasks.settings import Settings
 
 GATE_FAILED = "stef.gate.failed"
@@ -60,8 +60,8 @@ def rows_judged(batches: Sequence[Judged], settings: Settings, day: dt.date, run
         day: The partition.
         run_id: The run that scores it.
     """
-    reasons = Counter(reason for batch in batches for reason in batch.judged["reason"])
-    rows = reasons.total()
+    reasons: Counter[str] = sum((Counter(batch.reasons) for batch in batches), Counter())
+    rows = sum(batch.rows for batch in batches)
     for name, missed, why in (
         (BUDGET_USED_UP, reasons["budget_exhausted"], "the run's budget was used up"),
         (ENDPOINT_DOWN, sum(reasons[reason] for reason in UNANSWERED), f"the endpoint of {settings.model} did not answer"),

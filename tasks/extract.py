@@ -1,9 +1,11 @@
-"""Read both sides of a batch of rows, and learn from the whole day what its log shows of tables and columns."""
+"""Read both sides of a day's batches, and learn from all of them what the day's log shows of tables and columns."""
 
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Mapping, Sequence
+import hashlib
+import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import polars as pl
@@ -11,69 +13,50 @@ from prefect import task
 from prefect.cache_policies import NO_CACHE
 from prefect.runtime import task_run
 
-from stef_core.catalogue import Catalogue, catalogue_of, mine
-from stef_core.evaluate import Read, read_many, rules_picker
-from stef_core.llm import Usage
-from stef_core.records import QueryRecord
+from stef_core.catalogue import SHOWN, log_catalogue
+from stef_core.frames import LOG_CATALOGUE
 from stef_core.rules import Rules
-from tasks.models import open_reader, usage_of
+from tasks.batches import CATALOGUE, FACTS, Extracted, extract, extracted_before
+from tasks.pool import compute
 from tasks.retrying import DELAYS_S, is_transient
 from tasks.settings import Settings
+from tasks.spool import Spool
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Extracted:
-    """One batch after reading: each row with its rules, in order."""
-
-    read: tuple[Read, ...]
-    rules: tuple[Rules, ...]
-    usage: Usage
-    prompt_version: str | None
-
-
-def extract(records: Sequence[QueryRecord], rules: Mapping[str, Rules], settings: Settings, *, last_try: bool) -> Extracted:
-    """Read both sides of one batch.
-
-    Args:
-        records: Rows of the log.
-        rules: Rules by `app_id`; ``default`` for the others.
-        settings: Say who reads the questions.
-        last_try: An endpoint that stays away makes rows unscored, with the reason, rather than raising.
-
-    Raises:
-        TransientError: The endpoint answered nobody, and this is not the last try.
-    """
-    pick = rules_picker(rules)
-    chosen = tuple(pick(record) for record in records)
-    with open_reader(settings, raise_if_down=not last_try) as reader:
-        return Extracted(
-            read=tuple(read_many(records, chosen, reader)),
-            rules=chosen,
-            usage=usage_of(reader),
-            prompt_version=reader.prompt_version,
-        )
+FACTS_AT_ONCE = 2_000_000  # lines of `stef_core.catalogue.SHOWN` that are grouped at a time
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Catalogued:
-    """What the log shows: `rows` of ``log_catalogue`` of one day, and the `catalogue` that it makes with earlier days."""
+    """What the log shows: `rows` of ``log_catalogue`` of one day, and the folder of the spool that holds all of it."""
 
     rows: pl.DataFrame
-    catalogue: Catalogue
+    folder: str
 
 
-def learn(batches: Sequence[Extracted], earlier: pl.DataFrame, day: dt.date) -> Catalogued:
+def learn(spool: Spool, earlier: pl.DataFrame, day: dt.date) -> Catalogued:
     """Add what a day's log shows to what the days before showed.
 
     Args:
-        batches: All rows of the day.
+        spool: Holds ``facts`` of all batches; takes ``catalogue`` in a folder named after what it holds.
         earlier: Rows of ``log_catalogue`` of the days before.
         day: The partition.
     """
-    own = {read.record.app_id: rules for batch in batches for read, rules in zip(batch.read, batch.rules, strict=True)}
-    every = ((read.record, read.reading.sql) for batch in batches for read in batch.read)
-    rows = mine(every, day, lambda record: own[record.app_id])
-    return Catalogued(rows=rows, catalogue=catalogue_of(pl.concat([earlier.select(rows.columns), rows])))
+    shown = spool.scan(FACTS, SHOWN)
+    lines = shown.select(pl.len()).collect(engine="streaming").item()
+    parts = max(1, math.ceil(lines / FACTS_AT_ONCE))
+    place = pl.concat_str("app_id", "kind", "key", separator="\0").hash() % parts
+    rows = log_catalogue([shown.filter(place == number) for number in range(parts)] if parts > 1 else [shown], day)
+    whole = pl.concat([earlier.select(rows.columns), rows])
+    return Catalogued(rows=rows, folder=keep_catalogue(spool, whole))
+
+
+def keep_catalogue(spool: Spool, rows: pl.DataFrame) -> str:
+    """Put the rows of a catalogue into the folder of a spool that is named after them; the folder's name."""
+    rows = rows.select(LOG_CATALOGUE.names()).sort(LOG_CATALOGUE.names())
+    hashes = rows.hash_rows(seed=0)  # the same in every process of one version of polars
+    folder = hashlib.sha256(hashes.to_numpy().tobytes()).hexdigest()[:16]
+    spool.within(folder).write(CATALOGUE, 0, rows)
+    return folder
 
 
 @task(
@@ -84,15 +67,18 @@ def learn(batches: Sequence[Extracted], earlier: pl.DataFrame, day: dt.date) -> 
     retry_condition_fn=is_transient,
     cache_policy=NO_CACHE,
 )
-def extract_batch(records: Sequence[QueryRecord], rules: Mapping[str, Rules], settings: Settings, name: str) -> Extracted:
-    """`extract` as a task; a repeat asks only for the answers that are not cached yet."""
-    return extract(records, rules, settings, last_try=is_last_try())
+def extract_batch(
+    spool: Spool, number: int, rules: Mapping[str, Rules], settings: Settings, name: str, processes: int = 1
+) -> Extracted:
+    """`extract` as a task, unless an earlier run has done it; a repeat asks only for the answers that are not cached yet."""
+    done = extracted_before(spool, number)
+    return done or compute(processes, extract, spool, number, rules, settings, last_try=is_last_try())
 
 
 @task(name="catalogue", task_run_name="catalogue-{day}", cache_policy=NO_CACHE)
-def learn_day(batches: Sequence[Extracted], earlier: pl.DataFrame, day: dt.date) -> Catalogued:
+def learn_day(spool: Spool, earlier: pl.DataFrame, day: dt.date) -> Catalogued:
     """`learn` as a task."""
-    return learn(batches, earlier, day)
+    return learn(spool, earlier, day)
 
 
 def is_last_try() -> bool:

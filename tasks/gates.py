@@ -6,7 +6,7 @@ import datetime as dt
 import logging
 import math
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
@@ -17,13 +17,15 @@ from prefect.cache_policies import NO_CACHE
 
 from stef_core import trailing
 from stef_core.errors import GateError, TransientError
+from stef_core.frames import QUERY_SCORES
 from stef_core.trailing import Room
 from tasks import expectations
+from tasks.publish import Table
+from tasks.query_log import PARTITION_LOG, Partition, SpooledPartition
+from tasks.spool import ROWS_AT_ONCE
 
 if TYPE_CHECKING:
     from great_expectations import ExpectationSuite
-
-    from tasks.query_log import Partition
 
 EXAMPLES = 3  # rows a message names
 
@@ -67,19 +69,31 @@ class GateResult:
         }
 
 
-def check(gate: str, frame: pl.DataFrame, suite: ExpectationSuite, *, day: dt.date, keys: Sequence[str] = ()) -> GateResult:
+def check(
+    gate: str,
+    rows: pl.DataFrame | Iterable[pl.DataFrame],
+    suite: ExpectationSuite,
+    *,
+    day: dt.date,
+    keys: Sequence[str] = (),
+) -> GateResult:
     """Put one table to its suite.
 
     Args:
         gate: Name of the gate, for messages.
-        frame: The rows; Great Expectations gets them as pandas.
+        rows: The rows, in one frame or several; Great Expectations gets each as pandas. What a suite asks of several rows
+            together, that keys are unique, it asks within a frame; how many rows there are it asks of all.
         suite: What they must satisfy.
         day: For messages.
         keys: Columns that name a row in messages; ``agent_id`` among them splits failures by agent.
     """
-    there = [key for key in keys if key in frame.columns]
-    batch = _batches().get_batch({"dataframe": frame.to_pandas()})
-    outcome = batch.validate(suite, result_format={"result_format": "COMPLETE", "unexpected_index_column_names": there})
+    outcomes, there = [], list[str]()
+    for frame in [rows] if isinstance(rows, pl.DataFrame) else rows:
+        there = [key for key in keys if key in frame.columns]
+        batch = _batches().get_batch({"dataframe": frame.to_pandas()})
+        asked = {"result_format": "COMPLETE", "unexpected_index_column_names": there}
+        outcomes.append(batch.validate(suite, result_format=asked))
+    outcome = _together(outcomes)
     failures = [failure for result in outcome.results if not result.success for failure in _failures(gate, result, day, there)]
     failures.sort(key=lambda f: (f.severity != "critical", f.expectation, f.column or "", f.agent or ""))
     return GateResult(
@@ -91,11 +105,67 @@ def check(gate: str, frame: pl.DataFrame, suite: ExpectationSuite, *, day: dt.da
     )
 
 
-def check_input(partition: Partition) -> list[GateResult]:
+# what a result counts, and what it lists
+_COUNTED = ("element_count", "unexpected_count", "missing_count")
+_LISTED = ("unexpected_list", "unexpected_index_list", "partial_unexpected_list", "partial_unexpected_index_list")
+
+
+def _together(outcomes: Sequence[Any]) -> Any:
+    """One outcome of a suite out of those of parts of a table."""
+    first, *others = outcomes
+    for outcome in others:
+        for whole, part in zip(first.results, outcome.results, strict=True):
+            _add(whole, part)
+    for whole in first.results if others else ():
+        _count_anew(whole)
+    if others:
+        met = sum(result.success for result in first.results)
+        first.success = met == len(first.results)
+        first.statistics |= {
+            "successful_expectations": met,
+            "unsuccessful_expectations": len(first.results) - met,
+            "success_percent": 100.0 * met / len(first.results),
+        }
+    return first
+
+
+def _add(whole: Any, part: Any) -> None:
+    """Add what one expectation found in a further part of a table."""
+    whole.success = whole.success and part.success
+    if _error(part.exception_info):
+        whole.exception_info = part.exception_info
+    for name in _COUNTED:
+        if name in part.result:
+            whole.result[name] = whole.result.get(name, 0) + part.result[name]
+    for name in _LISTED:
+        if part.result.get(name):
+            whole.result[name] = [*(whole.result.get(name) or ()), *part.result[name]]
+    if part.expectation_config.type in _ROW_COUNTS:
+        whole.result["observed_value"] += part.result["observed_value"]
+    elif not part.success and part.result.get("observed_value") is not None:
+        whole.result |= {"observed_value": part.result["observed_value"], "details": part.result.get("details")}
+
+
+_ROW_COUNTS = ("expect_table_row_count_to_be_between", "expect_table_row_count_to_equal")
+
+
+def _count_anew(whole: Any) -> None:
+    """Shares, and whether the number of rows is right, of all parts together."""
+    if elements := whole.result.get("element_count"):
+        percent = 100.0 * whole.result.get("unexpected_count", 0) / elements
+        whole.result |= {name: percent for name in ("unexpected_percent", "unexpected_percent_total") if name in whole.result}
+    if whole.expectation_config.type in _ROW_COUNTS and not _error(whole.exception_info):
+        arguments, rows = whole.expectation_config.kwargs, whole.result["observed_value"]
+        exact = arguments.get("value")
+        least, most = (arguments.get("min_value"), arguments.get("max_value")) if exact is None else (exact, exact)
+        whole.success = (least is None or rows >= least) and (most is None or rows <= most)
+
+
+def check_input(partition: Partition | SpooledPartition) -> list[GateResult]:
     """The input gate: is this day fit to be scored."""
     result = check(
         "query_log",
-        partition.frame,
+        _or_empty(partition.frames(), PARTITION_LOG),
         expectations.query_log_suite(partition.day),
         day=partition.day,
         keys=("query_id", "agent_id"),
@@ -104,9 +174,9 @@ def check_input(partition: Partition) -> list[GateResult]:
 
 
 def check_output(
-    log: pl.DataFrame,
-    scores: pl.DataFrame,
-    findings: pl.DataFrame,
+    log: pl.DataFrame | pl.LazyFrame,
+    scores: pl.DataFrame | Table,
+    findings: pl.DataFrame | Table,
     agent_daily: pl.DataFrame,
     *,
     day: dt.date,
@@ -123,21 +193,23 @@ def check_output(
         coverage_min: Share of each agent's rows that must be scored, 0-1.
     """
     rows = ("query_id", "agent_id")
+    rows_in = log.lazy().select(pl.len()).collect(engine="streaming").item()
+    found = expectations.conservation_suite(rows_in)
     results = [
-        check("scores", scores, expectations.scores_suite(), day=day, keys=rows),
-        check("scores", conservation(log, scores), expectations.conservation_suite(log.height), day=day, keys=rows),
+        check("scores", _or_empty(_frames(scores), QUERY_SCORES), expectations.scores_suite(), day=day, keys=rows),
+        check("scores", conservation(log, scores.lazy()), found, day=day, keys=rows),
         check("scores", agent_coverage(agent_daily), expectations.agents_suite(coverage_min), day=day, keys=("agent_id",)),
         check(
             "agent_daily", agent_daily, expectations.agent_daily_suite(), day=day, keys=("agent_id", "agent_version", "app_id")
         ),
     ]
-    if findings.height:  # a day may be without fault
-        results.append(check("findings", findings, expectations.findings_suite(), day=day, keys=rows))
+    if findings.lazy().head(1).collect().height:  # a day may be without fault
+        results.append(check("findings", _frames(findings), expectations.findings_suite(), day=day, keys=rows))
     return results
 
 
 def check_history(
-    scores: pl.DataFrame,
+    scores: pl.DataFrame | pl.LazyFrame,
     agent_daily: pl.DataFrame,
     alerts: pl.DataFrame,
     before: Mapping[str, pl.DataFrame],
@@ -155,11 +227,11 @@ def check_history(
         day: The partition.
         room: How far a day may be from the usual.
     """
-    latest = scores["asked_at"].max()
+    scores = scores.lazy()
+    counted = scores.select(pl.len().alias("rows"), pl.col("asked_at").max().alias("latest")).collect(engine="streaming")
+    rows, latest = counted.row(0)
     frames = {
-        "volume": trailing.volume(
-            day, scores.height, latest if isinstance(latest, dt.datetime) else None, before["latest"], room
-        ),
+        "volume": trailing.volume(day, rows, latest if isinstance(latest, dt.datetime) else None, before["latest"], room),
         "inputs": trailing.input_drift(trailing.input_counts(scores), before["input_counts"], room),
         "agent_drift": trailing.agent_drift(agent_daily, before["agent_daily"], [before["agent_alerts"], alerts], day, room),
     }
@@ -176,17 +248,40 @@ def check_history(
     ]
 
 
-def conservation(log: pl.DataFrame, scores: pl.DataFrame) -> pl.DataFrame:
-    """How often each ``query_id`` stands in the log and among the scores; grain: query_id, of either side."""
-    sides = (("in_log", log), ("in_scores", scores))
-    counts = [f.group_by("query_id").agg(pl.len().alias(name), pl.col("agent_id").first()) for name, f in sides]
-    both = counts[0].join(counts[1], on="query_id", how="full", coalesce=True, validate="1:1", suffix="_scored")
-    return both.select(
-        "query_id",
-        pl.coalesce("agent_id", "agent_id_scored").alias("agent_id"),
-        pl.col("in_log").fill_null(0),
-        pl.col("in_scores").fill_null(0),
-    ).sort("query_id")
+def conservation(log: pl.DataFrame | pl.LazyFrame, scores: pl.DataFrame | pl.LazyFrame) -> Iterator[pl.DataFrame]:
+    """How often each ``query_id`` stands in the log and among the scores; grain: query_id, of either side.
+
+    In frames of about `ROWS_AT_ONCE` rows, each id in one of them.
+    """
+    rows = scores.lazy().select(pl.len()).collect(engine="streaming").item()
+    parts = max(1, math.ceil(rows / ROWS_AT_ONCE))
+    for number in range(parts):
+        counts = [
+            side.lazy()
+            .filter(pl.col("query_id").hash() % parts == number)
+            .group_by("query_id")
+            .agg(pl.len().alias(name), pl.col("agent_id").first())
+            .collect(engine="streaming")
+            for name, side in (("in_log", log), ("in_scores", scores))
+        ]
+        both = counts[0].join(counts[1], on="query_id", how="full", coalesce=True, validate="1:1", suffix="_scored")
+        yield both.select(
+            "query_id",
+            pl.coalesce("agent_id", "agent_id_scored").alias("agent_id"),
+            pl.col("in_log").fill_null(0),
+            pl.col("in_scores").fill_null(0),
+        ).sort("query_id")
+
+
+def _frames(table: pl.DataFrame | Table) -> Iterator[pl.DataFrame]:
+    return iter([table]) if isinstance(table, pl.DataFrame) else table.frames()
+
+
+def _or_empty(frames: Iterable[pl.DataFrame], schema: pl.Schema) -> Iterator[pl.DataFrame]:
+    """Frames, or where there is none an empty one: a table without rows has to be put to its suite too."""
+    found = iter(frames)
+    yield next(found, schema.to_frame())
+    yield from found
 
 
 def agent_coverage(agent_daily: pl.DataFrame) -> pl.DataFrame:
@@ -215,24 +310,25 @@ def refuse(results: Iterable[GateResult], causes: Sequence[str] = (), *, away: b
 
 
 @task(name="gate", task_run_name="gate-input-{partition.day}", cache_policy=NO_CACHE)
-def gate_input(partition: Partition) -> list[GateResult]:
+def gate_input(partition: Partition | SpooledPartition) -> list[GateResult]:
     """`check_input` as a task."""
     return check_input(partition)
 
 
 @task(name="gate", task_run_name="gate-output-{day}", cache_policy=NO_CACHE)
 def gate_output(
-    log: pl.DataFrame,
-    staged: Mapping[str, pl.DataFrame],
+    log: pl.DataFrame | pl.LazyFrame,
+    staged: Mapping[str, Table],
     before: Mapping[str, pl.DataFrame],
     day: dt.date,
     coverage_min: float,
     room: Room,
 ) -> list[GateResult]:
     """`check_output` and `check_history` as a task."""
-    scores, findings, daily = staged["query_scores"], staged["query_findings"], staged["agent_daily"]
+    scores, findings = staged["query_scores"], staged["query_findings"]
+    daily, alerts = (staged[name].lazy().collect() for name in ("agent_daily", "agent_alerts"))
     results = check_output(log, scores, findings, daily, day=day, coverage_min=coverage_min)
-    return results + check_history(scores, daily, staged["agent_alerts"], before, day=day, room=room)
+    return results + check_history(scores.lazy(), daily, alerts, before, day=day, room=room)
 
 
 @lru_cache(maxsize=1)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections import deque
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from stef_core.llm import Usage
@@ -67,17 +68,41 @@ class Meter:
         return line
 
 
-def results(futures: Iterable[Any], meter: Meter) -> Iterator[Any]:
-    """The result of each future of Prefect, in order; while one lets wait, the meter ticks.
+def fan_out(submit: Callable[[int], Any], count: int, ahead: int, meter: Meter) -> Iterator[Any]:
+    """The result of each batch of a step, in order; while one lets wait, the meter ticks.
+
+    Args:
+        submit: Submits a batch as a task of Prefect, and gives its future.
+        count: How many batches there are.
+        ahead: How many may be under way; the rest is submitted as these end, so that a large day is no long list of tasks.
+        meter: Of the step.
 
     Raises:
-        StefError: What the task of a future raised.
+        StefError: What the task of a batch raised; those under way have ended by then.
     """
-    for future in futures:
-        while not future.wrapped_future.done():
-            future.wait(LINE_S)
-            meter.tick()
-        yield future.result()
+    waiting: deque[Any] = deque()
+    try:
+        for number in range(count):
+            waiting.append(submit(number))
+            if len(waiting) >= ahead:
+                yield _result(waiting.popleft(), meter)
+        while waiting:
+            yield _result(waiting.popleft(), meter)
+    finally:
+        for future in waiting:
+            future.wait()
+
+
+def _result(future: Any, meter: Meter) -> Any:
+    while not _ended(future):
+        future.wait(LINE_S)
+        meter.tick()
+    return future.result()
+
+
+def _ended(future: Any) -> bool:
+    # a future of Prefect's own runners wraps one of Python or of Dask, which both tell
+    return bool(future.wrapped_future.done())
 
 
 def _lasting(seconds: float) -> str:

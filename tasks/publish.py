@@ -7,7 +7,8 @@ import logging
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, Protocol
 
 import polars as pl
 from prefect import task
@@ -15,14 +16,16 @@ from prefect.cache_policies import NO_CACHE
 
 from stef_core.errors import StefError
 from stef_core.frames import RULES_HISTORY, SCORING_RUNS, compact_json, frame_of
+from stef_core.frames import TABLES as SCHEMAS
 from stef_core.rules import Rules, rules_version
 from stef_core.trailing import INPUT_COUNTS, LATEST, LENGTHS
 from stef_core.version import CORE_VERSION
 from tasks import warehouse
-from tasks.query_log import Partition
+from tasks.query_log import LogDay
 from tasks.retrying import is_transient
 from tasks.settings import Settings
 from tasks.shared_answers import push_answers
+from tasks.spool import ROWS_AT_ONCE, Spool, SpooledTable
 
 logger = logging.getLogger(__name__)
 
@@ -118,7 +121,7 @@ def start_run(settings: Settings, rules: Mapping[str, Rules], day: dt.date, kind
     }
 
 
-def input_facts(partition: Partition, notes: list[str]) -> dict[str, Any]:
+def input_facts(partition: LogDay, notes: list[str]) -> dict[str, Any]:
     """What a run row tells of its input."""
     reported = [*partition.notes, *notes]
     if partition.repeats:
@@ -127,7 +130,7 @@ def input_facts(partition: Partition, notes: list[str]) -> dict[str, Any]:
         reported.append(f"rows asked outside {partition.day}, kept: {partition.out_of_day}")
     return {
         "files": compact_json(list(partition.files)),
-        "rows_in": partition.frame.height,
+        "rows_in": partition.rows,
         "duplicates": partition.repeats,
         "out_of_day": partition.out_of_day,
         "notes": compact_json(reported),
@@ -139,6 +142,56 @@ def end_run(run: Mapping[str, Any], outcome: str, message: str | None = None) ->
     return {**run, "outcome": outcome, "message": message, "ended_at": dt.datetime.now(dt.UTC)}
 
 
+# of a staged row what neither gates nor aggregates look at; it stays in the warehouse
+UNREAD: dict[str, tuple[str, ...]] = {
+    "query_scores": (
+        *("question_spec", "enriched_spec", "sql_spec", "alignment", "verdict_reasons", "verdict_basis", "bearing", "extra"),
+    ),
+}
+
+
+class Table(Protocol):
+    """Rows of a table, whether in memory or not."""
+
+    def frames(self) -> Iterator[pl.DataFrame]:
+        """Its rows, some at a time."""
+
+    def lazy(self) -> pl.LazyFrame:
+        """Its rows."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StagedTable:
+    """Rows of one table as the warehouse gave them back, in a spool; columns of `UNREAD` are null."""
+
+    spool: Spool
+    table: str
+
+    def frames(self) -> Iterator[pl.DataFrame]:
+        """Its rows, `ROWS_AT_ONCE` at a time."""
+        for part in self.spool.parts(self.table):
+            yield pl.read_parquet(part)
+
+    def lazy(self) -> pl.LazyFrame:
+        """Its rows."""
+        return self.spool.scan(self.table, SCHEMAS[self.table])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SmallTable:
+    """Rows of one table in memory."""
+
+    frame: pl.DataFrame
+
+    def frames(self) -> Iterator[pl.DataFrame]:
+        """Its rows."""
+        yield self.frame
+
+    def lazy(self) -> pl.LazyFrame:
+        """Its rows."""
+        return self.frame.lazy()
+
+
 @task(
     name="stage",
     task_run_name="stage-{day}",
@@ -147,11 +200,32 @@ def end_run(run: Mapping[str, Any], outcome: str, message: str | None = None) ->
     retry_condition_fn=is_transient,
     cache_policy=NO_CACHE,
 )
-def stage_day(settings: Settings, run_id: str, day: dt.date, tables: Mapping[str, pl.DataFrame]) -> dict[str, pl.DataFrame]:
-    """Write tables of a day to staging; returns the staged rows as the warehouse gives them back."""
+def stage_day(
+    settings: Settings, run_id: str, day: dt.date, tables: Mapping[str, pl.DataFrame | SpooledTable], spool: Spool | None
+) -> dict[str, Table]:
+    """Write tables of a day to staging; returns the staged rows as the warehouse gives them back, in folder ``staged``.
+
+    Args:
+        settings: Name the warehouse.
+        run_id: The run.
+        day: The partition.
+        tables: By name.
+        spool: Of the day; None where all tables are in memory.
+    """
+    found: dict[str, Table] = {}
     with open_warehouse(settings) as store:
         store.stage(run_id, day, tables)
-        return {name: store.staged(name, run_id) for name in tables}
+        for name, rows in tables.items():
+            if isinstance(rows, pl.DataFrame):
+                found[name] = SmallTable(frame=store.staged(name, run_id))
+                continue
+            assert spool is not None
+            into = spool.within(f"staged-{name}")
+            into.remove()  # of a try before
+            for number, frame in enumerate(store.staged_parts(name, run_id, without=UNREAD.get(name, ()), rows=ROWS_AT_ONCE)):
+                into.write(name, number, frame)
+            found[name] = StagedTable(spool=into, table=name)
+    return found
 
 
 @task(name="window", task_run_name="window-{day}", cache_policy=NO_CACHE)

@@ -10,10 +10,14 @@ import datetime as dt
 import difflib
 import hashlib
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field, replace
+from itertools import chain
 from typing import Any
 
+import numpy as np
 import polars as pl
 import pyarrow as pa
 import pyarrow.fs as pafs
@@ -23,22 +27,29 @@ from prefect.cache_policies import NO_CACHE
 
 from stef_core.errors import InputError, StefError, TransientError
 from stef_core.frames import OPTIONAL_LOG, QUERY_LOG, REQUIRED_COLUMNS, compact_json
+from stef_core.rules import Rules
 from tasks.retrying import is_transient
+from tasks.settings import Settings
+from tasks.spool import BATCHES_MAX, Spool, gathered, open_spool, sweep, work_of
 
 # the reader's own: columns of the contract that must hold a value in each row
+LOG = "log"  # kind of the batches in a spool
+ROWS_READ = 10_000  # at once
+DUPLICATES_NAMED = 10
+_BYTES_AT_ONCE = 1 << 20
 KEY_COLUMNS = ("query_id", "agent_id", "asked_at")
 PARTITION_LOG = pl.Schema({**QUERY_LOG, **OPTIONAL_LOG, "extra": pl.String()})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Partition:
-    """One day of the log. `frame` has the columns of `PARTITION_LOG`, first of each `query_id` kept, in file and row order."""
+class LogDay:
+    """What is told of one day of the log beside its rows."""
 
     day: dt.date
-    frame: pl.DataFrame
+    rows: int  # without repeats
     files: tuple[dict[str, Any], ...]  # {"path", "size", "sha256"}, in the order read
     rows_read: int  # before repeats are taken out
-    duplicates: tuple[str, ...]  # query_ids seen more than once
+    duplicates: tuple[str, ...]  # query_ids seen more than once, the first `DUPLICATES_NAMED`
     out_of_day: int  # rows kept whose asked_at lies outside the day
     nulls: tuple[str, ...] = ()  # sentences: a key column is null, in which file, in how many rows
     notes: tuple[str, ...] = field(default=())
@@ -46,7 +57,38 @@ class Partition:
     @property
     def repeats(self) -> int:
         """Rows left out because their `query_id` had been seen."""
-        return self.rows_read - self.frame.height
+        return self.rows_read - self.rows
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Partition(LogDay):
+    """One day of the log. `frame` has the columns of `PARTITION_LOG`, first of each `query_id` kept, in file and row order."""
+
+    frame: pl.DataFrame
+
+    def frames(self) -> Iterator[pl.DataFrame]:
+        """Its rows, some at a time."""
+        yield self.frame
+
+    def lazy(self) -> pl.LazyFrame:
+        """Its rows."""
+        return self.frame.lazy()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SpooledPartition(LogDay):
+    """One day of the log in the spool, as `Partition.frame` has it, in `batches` batches of kind ``log``."""
+
+    spool: Spool
+    batches: int
+
+    def frames(self) -> Iterator[pl.DataFrame]:
+        """Its rows, some at a time."""
+        return gathered(map(pl.read_parquet, self.spool.parts(LOG)))
+
+    def lazy(self) -> pl.LazyFrame:
+        """Its rows."""
+        return self.spool.scan(LOG, PARTITION_LOG)
 
 
 def read_partition(logs: str, day: dt.date, *, filesystem: pafs.FileSystem | None = None) -> Partition:
@@ -60,36 +102,110 @@ def read_partition(logs: str, day: dt.date, *, filesystem: pafs.FileSystem | Non
     Raises:
         InputError: The partition is absent, a file is unreadable, or a column is missing or of the wrong type. The message
             names the file and the column.
-        TransientError: The file system could not be reached.
+        TransientError: The file system could not be reached, or a file was replaced while it was read.
+    """
+    kept: list[pl.DataFrame] = []
+    facts = _read_day(logs, day, filesystem, kept.append, lambda ids: pl.concat(kept).filter(pl.col("query_id").is_in(ids)))
+    return Partition(**facts, frame=pl.concat([PARTITION_LOG.to_frame(), *kept]))
+
+
+def spool_partition(logs: str, day: dt.date, spool: Spool, batch_size: int) -> SpooledPartition:
+    """Read one day of the query log into a spool; of its rows no more are in memory than `ROWS_READ` and a batch.
+
+    Args:
+        logs: As for `read_partition`.
+        day: UTC day.
+        spool: A new one; takes batches of kind ``log``.
+        batch_size: Rows of a batch; more where a day would have more than `BATCHES_MAX` batches.
+
+    Raises:
+        InputError: As `read_partition`.
+        TransientError: As `read_partition`.
+    """
+    size = max(batch_size, math.ceil(_count_rows(logs, day) / BATCHES_MAX))
+    waiting = [PARTITION_LOG.to_frame()]
+    batches = 0
+
+    def keep(frame: pl.DataFrame, *, all_of_it: bool = False) -> None:
+        nonlocal batches
+        rows = pl.concat([waiting.pop(), frame])
+        while rows.height >= size or (all_of_it and rows.height):
+            spool.write(LOG, batches, rows.head(size))
+            rows, batches = rows.slice(size), batches + 1
+        waiting.append(rows)
+
+    def among_kept(ids: pl.Series) -> pl.DataFrame:
+        same = pl.col("query_id").is_in(ids.implode())
+        return pl.concat([spool.scan(LOG, PARTITION_LOG), waiting[0].lazy()]).filter(same).collect(engine="streaming")
+
+    facts = _read_day(logs, day, None, keep, among_kept)
+    keep(PARTITION_LOG.to_frame(), all_of_it=True)
+    return SpooledPartition(**facts, spool=spool, batches=batches)
+
+
+def _read_day(
+    logs: str,
+    day: dt.date,
+    filesystem: pafs.FileSystem | None,
+    keep: Callable[[pl.DataFrame], None],
+    among_kept: Callable[[pl.Series], pl.DataFrame],
+) -> dict[str, Any]:
+    """Hand the rows of a day to `keep`, some at a time and without repeats; what `LogDay` tells of them.
+
+    Args:
+        among_kept: Of rows handed over already those with these ids.
     """
     files, root = (filesystem, logs) if filesystem is not None else _open_root(logs)
-    frames: list[pl.DataFrame] = []
     prints: list[dict[str, Any]] = []
     notes: list[str] = []
     nulls: list[str] = []
+    seen, duplicates = _Seen(among_kept), list[str]()
+    rows_read = rows = outside = 0
     for path in _list_files(files, root, logs, day):
-        data = _read_bytes(files, path)
-        prints.append(_fingerprint(path, data))
-        frame = _read_file(data, path, notes)
-        frames.append(frame)
-        nulls += [
-            f"{path}: {name} is null in {count} of {frame.height} rows"
-            for name in KEY_COLUMNS
-            if (count := frame[name].null_count())
-        ]
-    everything = pl.concat(frames)
-    kept, duplicates = _first_of_each(everything)
-    outside = kept.filter(pl.col("asked_at").dt.date() != day).height
-    return Partition(
-        day=day,
-        frame=kept,
-        files=tuple(prints),
-        rows_read=everything.height,
-        duplicates=tuple(duplicates),
-        out_of_day=outside,
-        nulls=tuple(nulls),
-        notes=tuple(notes),
-    )
+        null_counts, file_rows = Counter[str](), 0
+        for frame in _read_file(files, path, prints, notes):
+            null_counts.update({name: frame[name].null_count() for name in KEY_COLUMNS})
+            file_rows += frame.height
+            kept, again = seen.first_of_each(frame)
+            duplicates = list(dict.fromkeys([*duplicates, *again]))[:DUPLICATES_NAMED]
+            outside += kept.filter(pl.col("asked_at").dt.date() != day).height
+            rows += kept.height
+            keep(kept)
+        rows_read += file_rows
+        nulls += [f"{path}: {name} is null in {n} of {file_rows} rows" for name in KEY_COLUMNS if (n := null_counts[name])]
+    return {
+        "day": day,
+        "rows": rows,
+        "files": tuple(prints),
+        "rows_read": rows_read,
+        "duplicates": tuple(duplicates),
+        "out_of_day": outside,
+        "nulls": tuple(nulls),
+        "notes": tuple(dict.fromkeys(notes)),
+    }
+
+
+class _Seen:
+    """Which rows repeat a `query_id`. Of each id eight bytes are held; what they find alike is compared in full.
+
+    Args:
+        among_kept: Of rows kept already those with these ids.
+    """
+
+    def __init__(self, among_kept: Callable[[pl.Series], pl.DataFrame]) -> None:
+        self._among_kept = among_kept
+        self._hashes = np.empty(0, dtype=np.uint64)
+
+    def first_of_each(self, frame: pl.DataFrame) -> tuple[pl.DataFrame, list[str]]:
+        """The first row of each `query_id`, and the ids that came again; rows without an id are all kept for the gate."""
+        ids = frame["query_id"]
+        hashes = ids.hash().to_numpy()
+        alike = ids.filter(pl.Series(np.isin(hashes, self._hashes))).drop_nulls().unique()
+        there = self._among_kept(alike)["query_id"] if alike.len() else alike
+        repeats = ~pl.col("query_id").is_first_distinct() | pl.col("query_id").is_in(there.implode())
+        again = pl.col("query_id").is_not_null() & repeats
+        self._hashes = np.concatenate([self._hashes, hashes])
+        return frame.filter(~again), frame.filter(again)["query_id"].unique(maintain_order=True).to_list()
 
 
 def list_days(logs: str) -> list[dt.date]:
@@ -125,17 +241,45 @@ def fingerprint_day(logs: str, day: dt.date) -> list[dict[str, Any]]:
         paths = _list_files(files, root, logs, day)
     except InputError:
         return []
-    return [_fingerprint(path, _read_bytes(files, path)) for path in paths]
+    found = []
+    for path in paths:
+        with _opened(files, path) as handle:
+            found.append(_fingerprint(path, handle))
+    return found
 
 
-def _fingerprint(path: str, data: bytes) -> dict[str, Any]:
-    return {"path": path, "size": len(data), "sha256": hashlib.sha256(data).hexdigest()}
+def _fingerprint(path: str, handle: pa.NativeFile) -> dict[str, Any]:
+    """What tells a file from others; the handle is at its start again afterwards."""
+    digest, size = hashlib.sha256(), 0
+    try:
+        while chunk := handle.read(_BYTES_AT_ONCE):
+            digest.update(chunk)
+            size += len(chunk)
+        handle.seek(0)
+    except OSError as error:
+        raise _unreached(path, error) from error
+    return {"path": path, "size": size, "sha256": digest.hexdigest()}
 
 
 @task(name="read-partition", retries=2, retry_delay_seconds=[2, 8], retry_condition_fn=is_transient, cache_policy=NO_CACHE)
 def read_day(logs: str, day: dt.date) -> Partition:
     """`read_partition` as a task."""
     return read_partition(logs, day)
+
+
+@task(name="spool-partition", retries=2, retry_delay_seconds=[2, 8], retry_condition_fn=is_transient, cache_policy=NO_CACHE)
+def spool_day(settings: Settings, rules: Mapping[str, Rules], day: dt.date) -> SpooledPartition:
+    """`spool_partition` as a task, under the name of the work, so that what a killed run has left of it is found."""
+    assert settings.logs is not None
+    sweep(settings.spool)
+    arriving = open_spool(settings.spool, day)
+    try:
+        partition = spool_partition(settings.logs, day, arriving, settings.batch_size)
+        spool = arriving.become(arriving.folder.with_name(work_of(settings, rules, day, partition.files)))
+    except BaseException:
+        arriving.remove()
+        raise
+    return replace(partition, spool=spool)
 
 
 def _open_root(logs: str) -> tuple[pafs.FileSystem, str]:
@@ -174,12 +318,14 @@ def _days(files: pafs.FileSystem, root: str) -> list[str]:
     return sorted(f.base_name.removeprefix("dt=") for f in found if not f.is_file and f.base_name.startswith("dt="))
 
 
-def _read_bytes(files: pafs.FileSystem, path: str) -> bytes:
+@contextmanager
+def _opened(files: pafs.FileSystem, path: str) -> Iterator[pa.NativeFile]:
     try:
-        with files.open_input_file(path) as handle:
-            return bytes(handle.readall())
+        handle = files.open_input_file(path)
     except OSError as error:
         raise _unreached(path, error) from error
+    with handle:
+        yield handle
 
 
 def _unreached(path: str, error: OSError) -> StefError:
@@ -188,14 +334,50 @@ def _unreached(path: str, error: OSError) -> StefError:
     return TransientError(f"{path}: cannot be reached: {_first_line(error)}")
 
 
-def _read_file(data: bytes, path: str, notes: list[str]) -> pl.DataFrame:
-    """One file as a frame of `PARTITION_LOG`."""
+def _count_rows(logs: str, day: dt.date) -> int:
+    """Rows of a day's files, as their footers tell; 0 for a file that cannot be read, which is told when it is read."""
+    files, root = _open_root(logs)
+    rows = 0
+    for path in _list_files(files, root, logs, day):
+        with _opened(files, path) as handle, suppress(pa.ArrowException, OSError):
+            rows += pq.ParquetFile(handle).metadata.num_rows
+    return rows
+
+
+def _state(files: pafs.FileSystem, path: str) -> tuple[Any, ...]:
     try:
-        table = pq.ParquetFile(pa.BufferReader(data)).read()
-    except (pa.ArrowException, OSError) as error:
-        message = _first_line(error)
-        raise InputError(f"{path}: no readable Parquet file (cut off, or still being written): {message}") from error
-    names = table.column_names
+        info = files.get_file_info(path)
+    except OSError as error:
+        raise _unreached(path, error) from error
+    return info.type, info.size, info.mtime_ns
+
+
+def _read_file(files: pafs.FileSystem, path: str, prints: list[dict[str, Any]], notes: list[str]) -> Iterator[pl.DataFrame]:
+    """The rows of one file, as frames of `PARTITION_LOG`; its fingerprint is that of the very bytes that were read.
+
+    Raises:
+        TransientError: It was replaced meanwhile.
+    """
+    before = _state(files, path)
+    with _opened(files, path) as handle:
+        prints.append(_fingerprint(path, handle))
+        try:
+            # some rows at a time, in plain buffers: what lies ahead in the file is not held
+            parquet = pq.ParquetFile(handle, buffer_size=_BYTES_AT_ONCE, pre_buffer=False)
+            _check_columns(parquet.schema_arrow, path)
+            empty = parquet.schema_arrow.empty_table()
+            parts = map(pa.Table.from_batches, ([part] for part in parquet.iter_batches(ROWS_READ)))
+            for table in chain([empty], parts):
+                yield _rows_of(table, path, notes)
+        except (pa.ArrowException, OSError) as error:
+            message = _first_line(error)
+            raise InputError(f"{path}: no readable Parquet file (cut off, or still being written): {message}") from error
+    if _state(files, path) != before:
+        raise TransientError(f"{path}: was replaced while it was read; run the day again")
+
+
+def _check_columns(schema: pa.Schema, path: str) -> None:
+    names = schema.names
     for name in sorted({n for n in names if names.count(n) > 1}):
         raise InputError(f"{path}: column {name} is there more than once")
     for name in REQUIRED_COLUMNS:
@@ -203,6 +385,10 @@ def _read_file(data: bytes, path: str, notes: list[str]) -> pl.DataFrame:
             near = difflib.get_close_matches(name, names, n=1) or [n for n in names if n.casefold() == name]
             hint = f" (is {near[0]!r} meant?)" if near else ""
             raise InputError(f"{path}: column {name} is missing{hint}; columns there: {', '.join(names)}")
+
+
+def _rows_of(table: pa.Table, path: str, notes: list[str]) -> pl.DataFrame:
+    names = table.column_names
     columns = {name: _column(table, name, path, notes) for name in (*QUERY_LOG, *OPTIONAL_LOG)}
     further = [n for n in names if n not in columns and n != "dt"]  # dt repeats the folder's name
     columns["extra"] = pa.array(_extras(table.select(further), path), type=pa.large_string())
@@ -262,13 +448,6 @@ def _plain(value: Any) -> Any:
     if isinstance(value, bytes):
         return base64.b64encode(value).decode("ascii")
     return value
-
-
-def _first_of_each(frame: pl.DataFrame) -> tuple[pl.DataFrame, Sequence[str]]:
-    """The first row of each `query_id`, and the ids that came again; rows without an id are all kept for the gate to count."""
-    again = pl.col("query_id").is_not_null() & ~pl.col("query_id").is_first_distinct()
-    duplicates = frame.filter(again)["query_id"].unique(maintain_order=True).to_list()
-    return frame.filter(~again), duplicates
 
 
 def _first_line(error: BaseException) -> str:

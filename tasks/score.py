@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -14,11 +15,12 @@ from prefect.cache_policies import NO_CACHE
 from stef_core.aggregates import agent_daily
 from stef_core.drift import find_alerts
 from stef_core.errors import TransientError
-from stef_core.frames import AGENT_ALERTS, distinct_lines
-from stef_core.rows import UNANSWERED, score_frame
+from stef_core.frames import AGENT_ALERTS, QUERY_FINDINGS, QUERY_SCORES, distinct_lines
+from stef_core.rows import UNANSWERED
 from stef_core.rules import Rules
-from tasks.judge import Judged
-from tasks.query_log import Partition
+from tasks.batches import FINDINGS, SCORES, Extracted, Judged
+from tasks.publish import Table
+from tasks.spool import Spool, SpooledTable
 
 BUDGET = frozenset({"budget_exhausted"})
 DEFAULT_RULES_USED = "applications without rules of their own, scored by the default rules"
@@ -28,71 +30,81 @@ DEFAULT_RULES_USED = "applications without rules of their own, scored by the def
 class Scored:
     """A day's rows of ``query_scores`` and ``query_findings``, and what the run row tells of them."""
 
-    scores: pl.DataFrame
-    findings: pl.DataFrame
+    scores: SpooledTable
+    findings: SpooledTable
     facts: dict[str, Any]
     notes: tuple[str, ...] = ()  # sentences: what kept rows from being scored, and how to go on
     away: bool = False  # an endpoint went away before all rows were judged
 
 
-def score(partition: Partition, batches: Sequence[Judged], run_id: str, scored_at: dt.datetime) -> Scored:
-    """Join log, examinations and verdicts of a day, and compose Φ.
+def score(
+    spool: Spool,
+    catalogue: str,
+    extracted: Sequence[Extracted],
+    judged: Sequence[Judged],
+    rows: int,
+    run_id: str,
+    scored_at: dt.datetime,
+) -> Scored:
+    """Put the batches of a day together.
 
     Args:
-        partition: The day's log.
-        batches: All of its rows, each once.
+        spool: Holds them.
+        catalogue: Folder of it with ``scores`` and ``findings``.
+        extracted: What reading came to, for each batch.
+        judged: What judging came to, for each batch.
+        rows: Of the log.
         run_id: The run that scores it.
         scored_at: When, in UTC.
 
     Raises:
         TransientError: Rows were to be answered by an endpoint and it answered for none of them.
+        ValueError: A row of the log was lost on the way.
     """
-    judged = pl.concat([batch.judged for batch in batches])
-    if batches[0].judge != "symbolic":
-        _refuse_if_unreached(judged)
-    prompts = distinct_lines(v for batch in batches for v in batch.prompt_versions if v)
-    prompt_version = "+".join(prompts) or None
-    scores = score_frame(
-        partition.frame,
-        pl.concat([batch.examined for batch in batches]),
-        judged,
-        day=partition.day,
-        run_id=run_id,
-        scored_at=scored_at,
-        prompt_version=prompt_version,
-    )
-    findings = pl.concat([batch.findings for batch in batches]).sort("query_id", "ordinal")
-    scored = scores.filter(pl.col("status") == "scored").height
-    usage = [usage for batch in batches for usage in batch.usage]
+    if sum(batch.rows for batch in judged) != rows:
+        raise ValueError(f"{rows} rows went in and {sum(batch.rows for batch in judged)} came out of scoring")
+    reasons: Counter[str] = sum((Counter(batch.reasons) for batch in judged), Counter())
+    unanswered = sum(reasons[reason] for reason in UNANSWERED)
+    if judged[0].judge != "symbolic" and unanswered and not any(batch.answered for batch in judged):
+        raise TransientError(
+            f"the endpoint answered for none of {unanswered} rows; see that STEF_BASE_URL is up and run the day again"
+        )
+    done: list[Extracted | Judged] = [*extracted, *judged]
+    prompt_version = "+".join(distinct_lines(batch.prompt_version for batch in done if batch.prompt_version)) or None
+    scored = sum(batch.scored for batch in judged)
+    usage = [batch.usage for batch in done]
+    constants = {"run_id": run_id}
+    told = {"prompt_version": prompt_version, "scored_at": scored_at}
+    folder = spool.within(catalogue)
     return Scored(
-        scores=scores,
-        findings=findings,
+        scores=SpooledTable(spool=folder, kind=SCORES, schema=QUERY_SCORES, constants=constants | told),
+        findings=SpooledTable(spool=folder, kind=FINDINGS, schema=QUERY_FINDINGS, constants=constants),
         facts={
-            "judge": batches[0].judge,
-            "model": batches[0].model,
+            "judge": judged[0].judge,
+            "model": judged[0].model,
             "prompt_version": prompt_version,
             "rows_scored": scored,
-            "rows_unscored": scores.height - scored,
+            "rows_unscored": rows - scored,
             "llm_calls": sum(u.requests for u in usage),
             "cache_hits": sum(u.cache_hits for u in usage),
             "tokens_in": sum(u.tokens_in for u in usage),
             "tokens_out": sum(u.tokens_out for u in usage),
             "cost": sum(u.cost for u in usage),
         },
-        notes=(*_unasked(judged, findings, BUDGET), *_unasked(judged, findings, UNANSWERED)),
-        away=judged["reason"].is_in(list(UNANSWERED)).any(),
+        notes=(*_taken_over(judged), *_unasked(judged, reasons, BUDGET), *_unasked(judged, reasons, UNANSWERED)),
+        away=unanswered > 0,
     )
 
 
-def unknown_applications(log: pl.DataFrame, rules: Mapping[str, Rules]) -> list[str]:
+def unknown_applications(log: pl.LazyFrame, rules: Mapping[str, Rules]) -> list[str]:
     """A sentence that names the applications of a log that have no rules of their own; none where all have."""
-    named = log["app_id"].drop_nulls().unique().sort()
+    named = log.select("app_id").unique().collect(engine="streaming")["app_id"].drop_nulls().sort()
     unknown = [app for app in named if app not in rules and app != "default"]
     return [f"{DEFAULT_RULES_USED}: {', '.join(unknown)}"] if unknown else []
 
 
 def alerts_of(
-    scores: pl.DataFrame, findings: pl.DataFrame, before: Mapping[str, pl.DataFrame], day: dt.date, run_id: str
+    scores: pl.LazyFrame, findings: pl.LazyFrame, before: Mapping[str, pl.DataFrame], day: dt.date, run_id: str
 ) -> pl.DataFrame:
     """The day's rows of ``agent_alerts``.
 
@@ -112,43 +124,45 @@ def alerts_of(
     return alerts.with_columns(pl.lit(run_id).alias("run_id")).select(AGENT_ALERTS.names()).cast(AGENT_ALERTS)
 
 
-@task(name="score", task_run_name="score-{partition.day}", cache_policy=NO_CACHE)
-def score_day(partition: Partition, batches: Sequence[Judged], run_id: str, scored_at: dt.datetime) -> Scored:
+@task(name="score", task_run_name="score-{day}", cache_policy=NO_CACHE)
+def score_day(
+    spool: Spool,
+    catalogue: str,
+    extracted: Sequence[Extracted],
+    judged: Sequence[Judged],
+    rows: int,
+    day: dt.date,  # names the task run
+    run_id: str,
+    scored_at: dt.datetime,
+) -> Scored:
     """`score` as a task."""
-    return score(partition, batches, run_id, scored_at)
+    return score(spool, catalogue, extracted, judged, rows, run_id, scored_at)
 
 
 @task(name="aggregate", task_run_name="aggregate-{day}", cache_policy=NO_CACHE)
 def aggregate_day(
-    staged: Mapping[str, pl.DataFrame], before: Mapping[str, pl.DataFrame], day: dt.date, run_id: str
+    staged: Mapping[str, Table], before: Mapping[str, pl.DataFrame], day: dt.date, run_id: str
 ) -> dict[str, pl.DataFrame]:
     """``agent_daily`` and ``agent_alerts`` of the staged rows."""
-    scores, findings = staged["query_scores"], staged["query_findings"]
+    scores, findings = staged["query_scores"].lazy(), staged["query_findings"].lazy()
     return {"agent_daily": agent_daily(scores, findings), "agent_alerts": alerts_of(scores, findings, before, day, run_id)}
 
 
-def _unasked(judged: pl.DataFrame, findings: pl.DataFrame, reasons: frozenset[str]) -> tuple[str, ...]:
+def _taken_over(judged: Sequence[Judged]) -> tuple[str, ...]:
+    again = sum(batch.reused for batch in judged)
+    return (f"{again:,} of {len(judged):,} batches were done by a run that was interrupted",) if again else ()
+
+
+def _unasked(judged: Sequence[Judged], reasons: Mapping[str, int], which: frozenset[str]) -> tuple[str, ...]:
     """How many rows have no verdict for one of these reasons, and what to do."""
-    rows = judged.filter(pl.col("reason").is_in(list(reasons))).select("query_id")
-    if not rows.height:
+    rows = sum(reasons.get(reason, 0) for reason in which)
+    if not rows:
         return ()
-    said = findings.filter(pl.col("code") == "judge_unavailable").join(rows, on="query_id", how="semi")["message"]
-    kept = "" if reasons is BUDGET else "; run the day again when the endpoint is back: answers so far are kept"
-    why = said[0] if said.len() else "the endpoint gave no answer"
-    return (f"{rows.height:,} of {judged.height:,} rows were not judged: {why}{kept}",)
+    said = next((told for batch in judged for reason, told in batch.said.items() if reason in which), None)
+    kept = "" if which is BUDGET else "; run the day again when the endpoint is back: answers so far are kept"
+    total = sum(batch.rows for batch in judged)
+    return (f"{rows:,} of {total:,} rows were not judged: {said or 'the endpoint gave no answer'}{kept}",)
 
 
-def _with(before: pl.DataFrame, today: pl.DataFrame) -> pl.DataFrame:
-    return pl.concat([before, today.select(before.columns)])
-
-
-def _refuse_if_unreached(judged: pl.DataFrame) -> None:
-    # rows scored by rule alone ask nobody; a refusal is an answer
-    reason, unreached = pl.col("reason").fill_null(""), pl.col("reason").fill_null("").is_in(UNANSWERED)
-    graded = (reason == "") & (pl.col("judge") != "rule")
-    answered = judged.filter(graded | (reason.str.starts_with("judge_") & ~unreached)).height
-    unanswered = judged.filter(unreached).height
-    if unanswered and not answered:
-        raise TransientError(
-            f"the endpoint answered for none of {unanswered} rows; see that STEF_BASE_URL is up and run the day again"
-        )
+def _with(before: pl.DataFrame, today: pl.LazyFrame) -> pl.DataFrame:
+    return pl.concat([before, today.select(before.columns).collect(engine="streaming")])

@@ -89,7 +89,14 @@ class Settings(BaseSettings):
         default=0.25, gt=0, description="Population stability index of inputs and bands above which a day is warned of."
     )
     data_docs: Path | None = Field(default=None, description="Folder that keeps Great Expectations' pages of each run.")
-    batch_size: int = Field(default=200, ge=1, le=10_000, description="Rows of one task.")
+    batch_size: int = Field(default=200, ge=1, le=10_000, description="Rows of one task; more on days of over 1,000 tasks.")
+    spool: Path = Field(default=Path(".stef/spool"), description="Folder of days under way, for killed runs to go on with.")
+    runner: Literal["threads", "dask"] = Field(default="threads", description="Where batches are worked on.")
+    address: str | None = Field(default=None, description="Scheduler of Dask; processes of this machine if unset.")
+    processes: int | None = Field(
+        default=None, ge=1, le=256, description="Processes that read and judge by rule; all cores if unset."
+    )
+    days_at_once: int = Field(default=1, ge=1, le=64, description="Days under way side by side.")
     warehouse_wait_s: float = Field(
         default=60.0, ge=0, description="Seconds to wait while another process holds the warehouse, or its server is away."
     )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from datetime import date
 from types import TracebackType
@@ -30,8 +30,10 @@ class Warehouse(Protocol):
         """
         ...
 
-    def stage(self, run_id: str, day: date, tables: Mapping[str, pl.DataFrame]) -> None:
+    def stage(self, run_id: str, day: date, tables: Mapping[str, pl.DataFrame | Iterable[pl.DataFrame]]) -> None:
         """Put a day's rows of these tables into staging, in the place of whatever this or an older run had staged for it.
+
+        A table may come in frames, one after another, so that it need not be in memory.
 
         Raises:
             InputError: A frame differs from its schema, or holds rows of another day or run; nothing is staged.
@@ -41,6 +43,13 @@ class Warehouse(Protocol):
 
     def staged(self, table: str, run_id: str) -> pl.DataFrame:
         """Rows of one table that a run has staged and not published."""
+        ...
+
+    def staged_parts(self, table: str, run_id: str, *, without: Sequence[str] = (), rows: int) -> Iterator[pl.DataFrame]:
+        """As `staged`, about so many rows at a time, each sorted by the grain; of columns in `without` nothing is read.
+
+        The warehouse is busy until the last is taken.
+        """
         ...
 
     def publish(self, run_id: str, day: date, tables: Sequence[str], run: dict[str, Any] | None = None) -> None:

@@ -23,6 +23,7 @@ _CONFIG: dict[str, str | bool | int | float | list[str]] = {
     "autoinstall_known_extensions": "false",
     "allow_community_extensions": "false",
 }
+_MEMORY = "768MB"  # beyond it DuckDB works on disk, beside its file; its own limit is most of the machine's memory
 _WRITE_FOR_ALL = 0o222
 _NOT_FOR_OTHERS = 0o770  # questions and SQL of a business: never for everybody, whatever the umask says
 
@@ -176,6 +177,12 @@ class DuckdbWarehouse(SqlWarehouse):
         assert isinstance(frame, pl.DataFrame)
         return frame
 
+    def _fetch_parts(self, sql: str, params: Sequence[object], rows: int) -> Iterator[pl.DataFrame]:
+        for batch in self._open.sql(sql, params=list(params) or None).to_arrow_reader(rows):
+            frame = pl.from_arrow(batch)
+            assert isinstance(frame, pl.DataFrame)
+            yield frame
+
     def _append(self, table: str, frame: pl.DataFrame) -> None:
         names = ", ".join(frame.columns)
         self._open.register("arriving", frame)
@@ -268,6 +275,7 @@ class _Copy(DuckdbWarehouse):
 def _connect(path: Path, *, read_only: bool) -> duckdb.DuckDBPyConnection:
     connection = duckdb.connect(str(path), read_only=read_only, config=_CONFIG)
     connection.execute("SET TimeZone = 'UTC'")
+    connection.execute(f"SET memory_limit = '{_MEMORY}'")
     return connection
 
 

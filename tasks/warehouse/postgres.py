@@ -229,6 +229,13 @@ class PostgresWarehouse(SqlWarehouse):
                 parts.append(_frame(columns, cursor.fetchmany(_ROWS)))
         return pl.concat(parts)
 
+    def _fetch_parts(self, sql: str, params: Sequence[object], rows: int) -> Iterator[pl.DataFrame]:
+        with self._open.cursor(name="stef") as cursor:
+            cursor.execute(_native(sql), list(params) or None)
+            columns = [(column.name, column.type_code) for column in cursor.description or ()]
+            while found := cursor.fetchmany(rows):
+                yield _frame(columns, found)
+
     def _append(self, table: str, frame: pl.DataFrame) -> None:
         copy_in = f"COPY {_native(table)} ({', '.join(frame.columns)}) FROM STDIN"
         with self._open.cursor() as cursor, cursor.copy(copy_in) as copy:

@@ -7,7 +7,7 @@ import re
 import threading
 import tomllib
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from datetime import date, datetime
 from importlib.resources import files
@@ -104,6 +104,10 @@ class SqlWarehouse(ABC):
     @abstractmethod
     def _fetch(self, sql: str, params: Sequence[object] = ()) -> pl.DataFrame:
         """Rows of one statement; instants are UTC with microseconds."""
+
+    @abstractmethod
+    def _fetch_parts(self, sql: str, params: Sequence[object], rows: int) -> Iterator[pl.DataFrame]:
+        """As `_fetch`, some rows at a time; the answer is not held whole."""
 
     @abstractmethod
     def _append(self, table: str, frame: pl.DataFrame) -> None:
@@ -233,16 +237,21 @@ class SqlWarehouse(ABC):
 
     # --- write, audit, publish --------------------------------------------------------------------------------------
 
-    def stage(self, run_id: str, day: date, tables: Mapping[str, pl.DataFrame]) -> None:
+    def stage(self, run_id: str, day: date, tables: Mapping[str, pl.DataFrame | Iterable[pl.DataFrame]]) -> None:
         """Put a day's rows of these tables into staging (see `Warehouse.stage`)."""
-        frames = {table: _checked(table, frame, run_id, day) for table, frame in tables.items()}
+        whole = {table: rows for table, rows in tables.items() if isinstance(rows, pl.DataFrame)}
+        for table, frame in whole.items():  # before anything is held
+            _checked(table, frame, run_id, day)
         with self._turn, self._transaction():
             self._hold(f"day {day}")
-            for table, frame in frames.items():
+            for table, rows in tables.items():
                 self._execute(f"DELETE FROM staging.{table} WHERE dt = $1", (day,))  # noqa: S608
                 self._execute("DELETE FROM staging.manifest WHERE dt = $1 AND table_name = $2 AND NOT published", (day, table))
-                self._append(f"staging.{table}", frame)
-                self._execute("INSERT INTO staging.manifest VALUES ($1, $2, $3, $4, FALSE)", (day, table, run_id, frame.height))
+                height = 0
+                for frame in [rows] if isinstance(rows, pl.DataFrame) else rows:
+                    self._append(f"staging.{table}", _checked(table, frame, run_id, day))
+                    height += frame.height
+                self._execute("INSERT INTO staging.manifest VALUES ($1, $2, $3, $4, FALSE)", (day, table, run_id, height))
 
     def staged(self, table: str, run_id: str) -> pl.DataFrame:
         """Rows of one table that a run has staged and not published, in the order of their grain."""
@@ -250,6 +259,16 @@ class SqlWarehouse(ABC):
         sql = f"SELECT {', '.join(TABLES[table])} FROM staging.{table} WHERE dt IN ({_STAGED_DAYS}) {_order_by(table)}"  # noqa: S608
         with self._reading():
             return self._fetch(sql, (run_id, table)).cast(TABLES[table])
+
+    def staged_parts(self, table: str, run_id: str, *, without: Sequence[str] = (), rows: int) -> Iterator[pl.DataFrame]:
+        """Rows of one table that a run has staged and not published, some at a time (see `Warehouse.staged_parts`)."""
+        _stageable(table)
+        schema = TABLES[table]
+        names = ", ".join(f"NULL AS {name}" if name in without else name for name in schema)
+        sql = f"SELECT {names} FROM staging.{table} WHERE dt IN ({_STAGED_DAYS})"  # noqa: S608
+        with self._reading():
+            for frame in self._fetch_parts(sql, (run_id, table), rows):
+                yield frame.cast(schema).sort(ORDER[table])
 
     def publish(self, run_id: str, day: date, tables: Sequence[str], run: dict[str, Any] | None = None) -> None:
         """Replace a day by what the run staged for it, in one transaction (see `Warehouse.publish`)."""

@@ -7,6 +7,7 @@ import json
 import os
 import signal
 from collections.abc import Iterator
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -16,9 +17,12 @@ import pytest
 from stef_core.errors import RuleError
 from stef_core.evaluate import read_many
 from stef_core.extract.question_llm import LLMReader
+from stef_core.frames import frame_of
 from stef_core.rules import Rules
 from tasks.batching import Collector, check_batching, question_requests
 from tasks.models import stages_of
+from tasks.query_log import PARTITION_LOG
+from tasks.spool import Spool
 from tests.logs import DAY, write
 from tests.openai_server import REFUSAL, BatchApi, BatchPlan, OpenAIServer, Reply, error, serving
 from tests.pipeline.test_daily_scoring import House, day_of
@@ -192,10 +196,13 @@ def test_batches_need_a_cache() -> None:
     assert not check_batching(settings())
 
 
-def test_what_is_collected_is_what_the_reader_asks() -> None:
-    records, chosen = rows(7), settings(batch_size=3)
+def test_what_is_collected_is_what_the_reader_asks(tmp_path: Path) -> None:
+    records, chosen, spool = rows(7), settings(batch_size=3), Spool(tmp_path / "spool")
+    log = frame_of([dict.fromkeys(PARTITION_LOG) | asdict(record) for record in records], PARTITION_LOG)
+    for number, part in enumerate(log.iter_slices(3)):
+        spool.write("log", number, part)
 
-    collected = question_requests(records, {"default": Rules()}, chosen, "m")
+    collected = question_requests(spool, 3, {"default": Rules()}, chosen, "m")
 
     asked = Collector("m")
     reader, _ = stages_of(chosen, asked)

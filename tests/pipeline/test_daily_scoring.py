@@ -473,7 +473,7 @@ def test_what_a_failed_day_paid_for_no_other_machine_pays_for(
         monkeypatch.setenv("STEF_CACHE", "one.sqlite")
         with monkeypatch.context() as first:
             if harm == "crash":
-                first.setattr("flows.daily_scoring.aggregate_day", crash)
+                first.setattr("flows.stages.aggregate_day", crash)
             failed, _, _ = house.score("--judge", "openai", "--model", "m")
         asked = server.requests
 

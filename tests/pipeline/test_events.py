@@ -18,10 +18,11 @@ from prefect.events.worker import EventsWorker
 from flows.backfill import backfill
 from flows.daily_scoring import daily_scoring, day_before
 from stef_core.errors import GateError, RuleError
-from stef_core.frames import AGENT_ALERTS
+from stef_core.frames import AGENT_ALERTS, QUERY_FINDINGS, frame_of
+from stef_core.rows import JUDGED
 from tasks import events
 from tasks.artifacts import gate_rows
-from tasks.judge import Judged
+from tasks.batches import Asked, judged_of
 from tasks.settings import Settings
 from tests.logs import DAY, table, write
 from tests.openai_server import Reply, answer, serving
@@ -182,9 +183,9 @@ def test_a_budget_that_is_used_up_is_told_of(told: Told, tmp_path: Path, monkeyp
 
 
 def test_an_endpoint_that_is_down_is_told_of(told: Told) -> None:
-    judged = pl.DataFrame({"reason": ["judge_unavailable", "question_reader_unavailable", None, "judge_refused"]})
-    nothing = pl.DataFrame()
-    batch = Judged(examined=nothing, judged=judged, findings=nothing, usage=(), prompt_versions=(), judge="openai", model="m")
+    reasons: list[str | None] = ["judge_unavailable", "question_reader_unavailable", None, "judge_refused"]
+    rows = [dict.fromkeys(JUDGED) | {"query_id": str(n), "reason": reason} for n, reason in enumerate(reasons)]
+    batch = judged_of(0, frame_of(rows, JUDGED), frame_of([], QUERY_FINDINGS), Asked(judge="openai", model="m"))
 
     events.rows_judged([batch], Settings(judge="openai", model="m"), DAY, "r")
 

@@ -37,7 +37,7 @@ def log(*rows: dict[str, Any]) -> pl.DataFrame:
 
 
 def partition(frame: pl.DataFrame) -> Partition:
-    return Partition(day=DAY, frame=frame, files=(), rows_read=frame.height, duplicates=(), out_of_day=0)
+    return Partition(day=DAY, frame=frame, rows=frame.height, files=(), rows_read=frame.height, duplicates=(), out_of_day=0)
 
 
 def scores(*rows: dict[str, Any]) -> pl.DataFrame:

@@ -11,9 +11,10 @@ import pytest
 from prefect.futures import PrefectConcurrentFuture
 from prefect.states import Completed
 
+from stef_core.errors import InputError
 from stef_core.llm import Usage
 from tasks import meter
-from tasks.meter import Meter, results
+from tasks.meter import Meter, fan_out
 
 
 class Clock:
@@ -90,7 +91,55 @@ def test_the_meter_ticks_while_a_result_lets_wait(monkeypatch: pytest.MonkeyPatc
 
     with ThreadPoolExecutor(2) as pool:
         futures = [PrefectConcurrentFuture[float](uuid4(), pool.submit(work, seconds)) for seconds in (0.3, 0.0)]
-        done = list(results(futures, counted))
+        done = list(fan_out(futures.__getitem__, 2, 8, counted))
 
     assert done == [0.3, 0.0]
     assert len(ticks) > 1
+
+
+def test_no_more_batches_are_submitted_than_may_be_under_way() -> None:
+    under_way: list[int] = []
+    most = 0
+
+    class Future:
+        def __init__(self, number: int) -> None:
+            self.number = number
+            self.wrapped_future = self
+
+        def done(self) -> bool:
+            return True
+
+        def result(self) -> int:
+            under_way.remove(self.number)
+            return self.number
+
+    def submit(number: int) -> Future:
+        nonlocal most
+        under_way.append(number)
+        most = max(most, len(under_way))
+        return Future(number)
+
+    assert list(fan_out(submit, 20, 3, Meter("read", 20))) == list(range(20))
+    assert most == 3
+
+
+def test_batches_under_way_have_ended_when_one_of_them_fails() -> None:
+    waited: list[int] = []
+
+    class Future:
+        def __init__(self, number: int) -> None:
+            self.number = number
+            self.wrapped_future = self
+
+        def done(self) -> bool:
+            return True
+
+        def wait(self) -> None:
+            waited.append(self.number)
+
+        def result(self) -> int:
+            raise InputError("no")
+
+    with pytest.raises(InputError):
+        list(fan_out(Future, 9, 3, Meter("read", 9)))
+    assert waited == [1, 2]

@@ -1,0 +1,63 @@
+"""Processes for the work that keeps a core busy: reading and judging by rule. What waits for an endpoint stays in threads.
+
+Large days only: a process takes a second to start. A worker that dies, killed for its memory say, ends the batches under way,
+which are tried again; what it had finished is in the spool.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+from stef_core.errors import TransientError
+from tasks.settings import Settings
+
+T = TypeVar("T")
+
+ROWS_WORTH = 4_000  # of a day, from which on starting processes pays
+IDLE_S = 60  # after which a process that has nothing to do ends
+
+
+def processes_of(settings: Settings, rows: int) -> int:
+    """How many processes work on a day of so many rows; 1: none beside this one."""
+    if settings.judge != "symbolic" or settings.runner != "threads" or rows < ROWS_WORTH:
+        return 1
+    return settings.processes or usable_cores()
+
+
+def batches_ahead(settings: Settings) -> int:
+    """How many batches of a day may be under way."""
+    return 512 if settings.runner == "dask" else 4 * threads_of(settings)
+
+
+def threads_of(settings: Settings) -> int:
+    """Threads that wait for endpoints and processes, so that the last answers of one batch do not leave them idle."""
+    return max(4, 2 * (settings.processes or usable_cores()))
+
+
+def usable_cores() -> int:
+    """Cores that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def compute(processes: int, function: Callable[..., T], *arguments: Any, **named: Any) -> T:
+    """Call a function of a module in one of so many processes, or here where that is 1, and wait for what it returns.
+
+    Raises:
+        TransientError: The process died.
+    """
+    if processes <= 1:
+        return function(*arguments, **named)
+    # slow imports, and only large days need them
+    from loky import get_reusable_executor
+    from loky.process_executor import BrokenProcessPool, ShutdownExecutorError
+
+    try:
+        executor = get_reusable_executor(max_workers=processes, timeout=IDLE_S, kill_workers=False)
+        result: T = executor.submit(function, *arguments, **named).result()
+    except (BrokenProcessPool, ShutdownExecutorError) as error:
+        raise TransientError(
+            f"a process that worked on a batch ended: {str(error).splitlines()[0]}; it is tried again"
+        ) from error
+    return result
