@@ -35,6 +35,7 @@ from stef_core.injection_words import (
     SINGLE,
     TRACES,
 )
+from stef_core.quick_look import QuickLook
 
 READ_MAX = (8_000, 3_000)  # characters looked at, from the start and from the end; nothing between them is sent
 REACH = 10  # words that one phrase may span
@@ -68,6 +69,15 @@ _CLAUSE = re.compile(
     r"(?<=[,:;.!?)\]}])(?=[\s\"'{\[(])|(?=[(\[{])|(?<=[)\]}])|\s[–—-]+\s|(?<=[、，：。])|(?=[\"'][,}\]])"
     r"|(?<=\s)(?=[A-Z\u0400-\u042f]|[#=`-]{2}|<[|/\w])"
 )
+
+_ANY_HINT = QuickLook((HINTS, ELSEWHERE, ABOUT))
+_HINTS, _ENGLISH = QuickLook((HINTS,)), QuickLook(ENGLISH)
+_ELSEWHERE, _LATIN = QuickLook((ELSEWHERE,)), QuickLook(LATIN)
+_SAID, _BESIDE = QuickLook(SAID), QuickLook(BESIDE)
+_NAMES, _TRACES = QuickLook(NAMES), QuickLook(TRACES)
+_COVERT, _GLUED = QuickLook((COVERT,)), QuickLook((GLUED,))
+_BETWEEN = dict.fromkeys(n for n in range(128) if not chr(n).isalnum())  # ASCII that is no letter and no digit
+_CODED = QuickLook((_SPACED, _BASE64, _HEX, _BITS))  # what a text can be hidden in
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,7 +130,7 @@ def suspected_name(text: str) -> bool:
 
 @lru_cache(maxsize=8_192)
 def _suspected_name(text: str) -> bool:
-    return suspected(text) or any(p.search(reading) for reading in _readings(text) for p in NAMES)
+    return suspected(text) or any(_NAMES(reading) for reading in _readings(text))
 
 
 def visible(text: str) -> str:
@@ -146,18 +156,19 @@ def _joins(match: re.Match[str]) -> bool:
 
 def _claims(reading: str) -> bool:
     # cheap looks first: most questions are held against no pattern at all
-    if HINTS.search(reading) and any(pattern.search(reading) for pattern in ENGLISH):
+    if _ANY_HINT.rules_out(reading):
+        return False
+    if _HINTS(reading) and _ENGLISH(reading):
         return True
-    if ELSEWHERE.search(reading) and any(pattern.search(reading) for pattern in LATIN):
+    if _ELSEWHERE(reading) and _LATIN(reading):
         return True
     if not reading.isascii() and any(pattern.search(reading) for pattern in SCRIPTS):
         return True
-    if not ABOUT.search(reading):
+    if not ABOUT.search(reading) or (_SAID.rules_out(reading) and _BESIDE.rules_out(reading)):
         return False
     sentences = [s for s in _SENTENCE.split(reading) if s.strip()]
     said = [s for s in sentences if not s.rstrip().endswith("?") and not ASKS.match(s)]
-    groups = (*SAID, *BESIDE) if len(said) < len(sentences) else SAID
-    return any(pattern.search(sentence) for sentence in said for pattern in groups)
+    return any(_SAID(sentence) or (len(said) < len(sentences) and _BESIDE(sentence)) for sentence in said)
 
 
 def _readings(text: str) -> Iterator[str]:
@@ -216,6 +227,8 @@ def _unescaped(text: str) -> str:
 
 def _blobs(text: str) -> Iterator[str]:
     """Readable text inside base64, hexadecimal and binary numbers."""
+    if _CODED.rules_out(text):
+        return
     decoders: tuple[tuple[re.Pattern[str], Callable[[str], bytes]], ...] = ((_BASE64, _base64), (_HEX, _hex), (_BITS, _bits))
     for pattern, decode in decoders:
         for match in pattern.finditer(text):
@@ -248,8 +261,10 @@ def _letters(blob: str) -> bool:
 def _covert(text: str) -> bool:
     """What nobody writes by chance: words backwards, rotated by 13 letters or spaced out, text inside a code, unseen text."""
     low = text.lower()
-    if COVERT.search(low) or GLUED.search(re.sub(r"[\W_]+", "", low)):
+    if _COVERT(low) or _GLUED(low.translate(_BETWEEN) if low.isascii() else re.sub(r"[\W_]+", "", low)):
         return True
+    if _CODED.rules_out(text):
+        return False
     if any(SINGLE.search(re.sub(r"[\W_]", "", _skeleton(_plain(m.group())))) for m in _SPACED.finditer(text)):
         return True
     if not text.isascii() and (_TAGS.search(_FLAG.sub("", text)) or COVERT.search(_skeleton(_plain(text)))):
@@ -310,7 +325,7 @@ def _asks(cut: str, *, whole: bool) -> bool:
 
 def _traced(part: str) -> bool:
     """Whether a part of a text that addresses the evaluator has a share in it; less is asked than of a whole text."""
-    return suspected(part) or any(p.search(reading) for reading in _readings(part) for p in TRACES)
+    return suspected(part) or any(_TRACES(reading) for reading in _readings(part))
 
 
 def _parts(text: str, border: re.Pattern[str]) -> list[str]:
