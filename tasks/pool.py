@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from threading import Lock
 from typing import Any, TypeVar
 
 from stef_core.errors import TransientError
@@ -49,15 +50,34 @@ def compute(processes: int, function: Callable[..., T], *arguments: Any, **named
     """
     if processes <= 1:
         return function(*arguments, **named)
-    # slow imports, and only large days need them
-    from loky import get_reusable_executor
-    from loky.process_executor import BrokenProcessPool, ShutdownExecutorError
+    from loky.process_executor import BrokenProcessPool, ShutdownExecutorError  # slow, and only large days need it
 
+    pool = None
     try:
-        executor = get_reusable_executor(max_workers=processes, timeout=IDLE_S, kill_workers=False)
-        result: T = executor.submit(function, *arguments, **named).result()
+        pool = _pool(processes)
+        result: T = pool.submit(function, *arguments, **named).result()
     except (BrokenProcessPool, ShutdownExecutorError) as error:
-        raise TransientError(
-            f"a process that worked on a batch ended: {str(error).splitlines()[0]}; it is tried again"
-        ) from error
+        _forget(pool)
+        why = str(error).partition("\n")[0]
+        raise TransientError(f"a process that worked on a batch ended: {why}; it is tried again") from error
     return result
+
+
+_turn = Lock()
+_pools: dict[int, Any] = {}  # one a process; what loky offers ready-made is one a thread
+
+
+def _pool(processes: int) -> Any:
+    from loky import ProcessPoolExecutor
+
+    with _turn:
+        if processes not in _pools:
+            _pools[processes] = ProcessPoolExecutor(max_workers=processes, timeout=IDLE_S)
+        return _pools[processes]
+
+
+def _forget(pool: Any) -> None:
+    """The next one asks for new processes."""
+    with _turn:
+        for processes in [number for number, known in _pools.items() if known is pool]:
+            del _pools[processes]
