@@ -29,6 +29,7 @@ from tasks.passing import as_is
 from tasks.progress import DayEnded, DayMoved, DayPlanned, DayStarted, tell
 from tasks.publish import day_claim, end_run, input_facts, prepare, read_window, start_run
 from tasks.query_log import SpooledPartition, read_day
+from tasks.runners import check_server
 from tasks.score import Scored, unknown_applications
 from tasks.secrets import with_secret
 from tasks.settings import Settings, application_rules, load_settings
@@ -47,6 +48,8 @@ def backfill(
     model: str | None = None,
     coverage_min: float | None = None,
     batch: bool | None = None,
+    runner: str | None = None,
+    address: str | None = None,
     dry_run: bool = False,
 ) -> list[dict[str, Any]]:
     """Score days again where something that determines a result has changed; rows that nothing touches are taken over.
@@ -61,6 +64,8 @@ def backfill(
         model: Model id at the endpoint.
         coverage_min: Share of an agent's rows that must be scored, 0-1.
         batch: Ask the model through the endpoint's Batch API.
+        runner: ``threads`` or ``dask``; a deployment takes it from ``STEF_RUNNER`` of its jobs.
+        address: Scheduler of Dask; a deployment takes it from ``STEF_ADDRESS``.
         dry_run: Say what would be done, and write nothing.
 
     Returns:
@@ -72,9 +77,11 @@ def backfill(
         StefError: A day failed. The others were done all the same; the message names each day that failed.
     """
     flags = {"logs": logs, "warehouse": warehouse, "rules": rules, "judge": judge, "model": model, "coverage_min": coverage_min}
-    settings = with_secret(load_settings(flags | {"batch": batch}))
+    settings = with_secret(load_settings(flags | {"batch": batch, "runner": runner, "address": address}))
     logs_of(settings)
     check_settings(settings)
+    if settings.runner == "dask":
+        check_server()
     batched = check_batching(settings) and not dry_run
     applications = application_rules(settings)
     if not dry_run:

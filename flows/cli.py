@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Annotated, Any, BinaryIO
 
 import typer
 
-from flows.commands_backfill import backfill, rules_diff
+from flows.commands_backfill import AddressOption, RunnerOption, backfill, rules_diff
 from flows.commands_cache import cache_app
 from flows.commands_calibrate import calibrate
 from flows.commands_experiment import experiment_app
@@ -172,6 +172,8 @@ def score(
     batch: Annotated[
         bool | None, typer.Option("--batch/--no-batch", help="Ask through the Batch API: cheaper, slower.")
     ] = None,
+    runner: RunnerOption = None,
+    address: AddressOption = None,
     dry_run: DryRunOption = False,
     out: Annotated[Path | None, typer.Option(help="Where a dry run writes the requests, as JSON lines.")] = None,
     as_json: JsonOption = False,
@@ -191,6 +193,8 @@ def score(
         "model": model,
         "coverage_min": coverage_min,
         "batch": batch,
+        "runner": runner,
+        "address": address,
     }
     settings = load_settings(flags)  # wrong settings are told before Prefect starts
     if batch and settings.judge == "symbolic":
@@ -350,6 +354,7 @@ def _score(flags: dict[str, Any], *, days: int, show: bool) -> tuple[list[dict[s
     """Run the flow; the runs that ended and the error that the flow ended with, if any."""
     from stef_core.errors import StefError
     from tasks.progress import BatchesLeft, DayEnded, listening
+    from tasks.settings import load_settings
 
     runs: list[dict[str, Any]] = []
     with watch(days, show) as draw:
@@ -362,10 +367,12 @@ def _score(flags: dict[str, Any], *, days: int, show: bool) -> tuple[list[dict[s
             draw(event)
 
         from flows.daily_scoring import daily_scoring  # takes seconds: the bar stands already
+        from tasks.runners import task_runner
 
         try:
+            runner = task_runner(load_settings({name: flags.get(name) for name in ("runner", "address")}))
             with listening(listen):
-                daily_scoring(**flags)
+                daily_scoring.with_options(task_runner=runner)(**flags)
         except StefError as error:
             return runs, error
     return runs, None

@@ -30,6 +30,8 @@ def _day(text: str) -> dt.date:
 
 DayOption = Annotated[dt.date | None, typer.Option(parser=_day, metavar=DAY)]
 WarehouseOption = Annotated[str | None, typer.Option(help="URL of the warehouse, e.g. duckdb:///stef.duckdb.")]
+RunnerOption = Annotated[str | None, typer.Option(help="Where batches are worked on: threads, or dask.")]
+AddressOption = Annotated[str | None, typer.Option(help="Scheduler of Dask, e.g. tcp://host:8786.")]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else.")]
 
 
@@ -50,6 +52,8 @@ def backfill(
     batch: Annotated[
         bool | None, typer.Option("--batch/--no-batch", help="Ask through the Batch API: cheaper, slower.")
     ] = None,
+    runner: RunnerOption = None,
+    address: AddressOption = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Say how many rows, calls, tokens and how much money.")] = False,
     as_json: JsonOption = False,
     quiet: Annotated[bool, typer.Option("--quiet", help="Show no progress.")] = False,
@@ -69,8 +73,10 @@ def backfill(
         "model": model,
         "coverage_min": coverage_min,
         "batch": batch,
+        "runner": runner,
+        "address": address,
     }
-    load_settings(flags)  # wrong settings are told before Prefect starts
+    settings = load_settings(flags)  # wrong settings are told before Prefect starts
     results: list[dict[str, Any]] = []
     failure: StefError | None = None
     days = (last - first).days + 1 if first and last else 1
@@ -82,10 +88,11 @@ def backfill(
             draw(event)
 
         from flows.backfill import backfill as run_backfill  # takes seconds: the bar stands already
+        from tasks.runners import task_runner
 
         try:
             with listening(listen):
-                run_backfill(first=first, last=last, dry_run=dry_run, **flags)
+                run_backfill.with_options(task_runner=task_runner(settings))(first=first, last=last, dry_run=dry_run, **flags)
         except StefError as error:
             failure = error
     if as_json:

@@ -28,7 +28,7 @@ from tasks.passing import as_is
 from tasks.progress import DayEnded, DaysFound, DayStarted, tell
 from tasks.publish import day_claim, end_run, input_facts, prepare, read_window, record_run, share_answers, start_run
 from tasks.query_log import spool_day
-from tasks.runners import task_runner
+from tasks.runners import check_server, task_runner
 from tasks.score import unknown_applications
 from tasks.secrets import with_secret
 from tasks.settings import Settings, application_rules, load_settings
@@ -57,6 +57,8 @@ def daily_scoring(
     coverage_min: float | None = None,
     missing: bool = False,
     batch: bool | None = None,
+    runner: str | None = None,
+    address: str | None = None,
     kind: str = "score",
 ) -> list[dict[str, Any]]:
     """Score one or several days of the query log and publish those that pass their gates.
@@ -74,6 +76,8 @@ def daily_scoring(
         missing: Score only days that are missing, failed, or whose files have changed; without `date` those of the last
             `catch_up_days` of the settings, up to `to` or yesterday.
         batch: Ask the model through the endpoint's Batch API.
+        runner: ``threads`` or ``dask``; a deployment takes it from ``STEF_RUNNER`` of its jobs.
+        address: Scheduler of Dask; a deployment takes it from ``STEF_ADDRESS``.
         kind: What the run is recorded as: ``score`` or ``demo``.
 
     Returns:
@@ -84,10 +88,12 @@ def daily_scoring(
         StefError: A day failed. The others were scored all the same; the message names each day that failed.
     """
     flags = {"logs": logs, "warehouse": warehouse, "rules": rules, "judge": judge, "model": model, "coverage_min": coverage_min}
-    settings = with_secret(load_settings(flags | {"batch": batch}))
+    settings = with_secret(load_settings(flags | {"batch": batch, "runner": runner, "address": address}))
     days = asked_days(date, to, settings, day_before(delay_days), missing=missing)
     logs_of(settings)
     check_settings(settings)
+    if settings.runner == "dask":
+        check_server()
     batched = check_batching(settings)
     applications = application_rules(settings)
     prepare(settings, applications)

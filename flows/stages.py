@@ -21,10 +21,11 @@ from tasks.judge import judge_batch
 from tasks.meter import Meter, fan_out
 from tasks.models import run_usage
 from tasks.passing import as_is
-from tasks.pool import batches_ahead, processes_of
+from tasks.pool import batches_ahead
 from tasks.progress import RowsDone, tell
 from tasks.publish import end_run, publish_day, stage_day
 from tasks.query_log import Partition, SpooledPartition
+from tasks.runners import place_of
 from tasks.score import Scored, aggregate_day, score_day
 from tasks.settings import Settings
 from tasks.spool import Spool, SpooledTable
@@ -73,11 +74,11 @@ def extract_rows(
         settings: Settings of the run.
         show: Told which share of the batches is done, 0-1.
     """
-    processes = processes_of(settings, rows.rows)
+    place = place_of(settings, rows.rows)
 
     def submit(number: int) -> Any:
         name = f"{rows.day}-{number}"
-        return extract_batch.submit(rows.spool, number, as_is(rules), as_is(settings), name, processes)
+        return extract_batch.submit(rows.spool, number, as_is(rules), as_is(settings), name, place)
 
     meter, done = Meter("read", rows.rows, run_usage(settings)), []
     for extracted in fan_out(submit, rows.batches, batches_ahead(settings), meter):
@@ -105,11 +106,11 @@ def judge_rows(
         run_id: The run that scores them.
         show: Told which share of the batches is done, 0-1.
     """
-    processes = processes_of(settings, rows.rows)
+    place = place_of(settings, rows.rows)
 
     def submit(number: int) -> Any:
         name = f"{rows.day}-{number}"
-        return judge_batch.submit(rows.spool, number, catalogue, as_is(rules), as_is(settings), rows.day, name, processes)
+        return judge_batch.submit(rows.spool, number, catalogue, as_is(rules), as_is(settings), rows.day, name, place)
 
     meter, done = Meter("judged", rows.rows, run_usage(settings)), []
     for judged in fan_out(submit, rows.batches, batches_ahead(settings), meter):

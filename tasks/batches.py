@@ -18,6 +18,7 @@ from stef_core.llm import Usage
 from stef_core.records import QueryRecord
 from stef_core.rows import UNANSWERED, examined_frame, findings_frame, judged_frame, score_frame
 from stef_core.rules import Rules
+from tasks.crew import Crew
 from tasks.models import open_judge, open_reader, usage_of
 from tasks.settings import Settings
 from tasks.spool import Spool
@@ -56,7 +57,15 @@ class Judged:
     reused: bool = False
 
 
-def extract(spool: Spool, number: int, rules: Mapping[str, Rules], settings: Settings, *, last_try: bool) -> Extracted:
+def extract(
+    spool: Spool,
+    number: int,
+    rules: Mapping[str, Rules],
+    settings: Settings,
+    *,
+    last_try: bool,
+    crew: Crew | None = None,
+) -> Extracted:
     """Read both sides of one batch, and note what its SQL shows of tables and columns.
 
     Args:
@@ -65,12 +74,13 @@ def extract(spool: Spool, number: int, rules: Mapping[str, Rules], settings: Set
         rules: Rules by `app_id`; ``default`` for the others.
         settings: Say who reads the questions.
         last_try: An endpoint that stays away makes rows unscored, with the reason, rather than raising.
+        crew: Whom this process shares the run's limits with.
 
     Raises:
         TransientError: The endpoint answered nobody, and this is not the last try.
     """
     records, chosen = _rows(spool, number, rules)
-    with open_reader(settings, raise_if_down=not last_try) as reader:
+    with open_reader(settings, raise_if_down=not last_try, crew=crew) as reader:
         read = read_many(records, chosen, reader)
         done = Extracted(number=number, rows=len(read), usage=usage_of(reader), prompt_version=reader.prompt_version)
     own = {record.app_id: its for record, its in zip(records, chosen, strict=True)}
@@ -89,7 +99,15 @@ def extracted_before(spool: Spool, number: int) -> Extracted | None:
 
 
 def judge(
-    spool: Spool, number: int, catalogue: str, rules: Mapping[str, Rules], settings: Settings, day: dt.date, *, last_try: bool
+    spool: Spool,
+    number: int,
+    catalogue: str,
+    rules: Mapping[str, Rules],
+    settings: Settings,
+    day: dt.date,
+    *,
+    last_try: bool,
+    crew: Crew | None = None,
 ) -> Judged:
     """Align and judge one batch that was read, and compose its scores.
 
@@ -101,6 +119,7 @@ def judge(
         settings: Say who judges.
         day: The partition.
         last_try: As in `extract`.
+        crew: As in `extract`.
 
     Raises:
         TransientError: The endpoint answered nobody, and this is not the last try.
@@ -110,7 +129,7 @@ def judge(
     read, chosen = read_rows(spool, number, rules)
     records = [row.record for row in read]
     examined = [examine(row, its, known) for row, its in zip(read, chosen, strict=True)]
-    with open_judge(settings, raise_if_down=not last_try) as judging:
+    with open_judge(settings, raise_if_down=not last_try, crew=crew) as judging:
         evaluations = conclude_many(examined, chosen, judging)
         judged = judged_frame(evaluations, records, chosen, judge=judging.name, model=judging.model)
         asked = Asked(judge=judging.name, model=judging.model, prompt_version=judging.prompt_version, usage=usage_of(judging))

@@ -17,6 +17,7 @@ from stef_core.catalogue import SHOWN, log_catalogue
 from stef_core.frames import LOG_CATALOGUE
 from stef_core.rules import Rules
 from tasks.batches import CATALOGUE, FACTS, Extracted, extract, extracted_before
+from tasks.crew import Crew
 from tasks.pool import compute
 from tasks.retrying import DELAYS_S, is_transient
 from tasks.settings import Settings
@@ -68,11 +69,14 @@ def keep_catalogue(spool: Spool, rows: pl.DataFrame) -> str:
     cache_policy=NO_CACHE,
 )
 def extract_batch(
-    spool: Spool, number: int, rules: Mapping[str, Rules], settings: Settings, name: str, processes: int = 1
+    spool: Spool, number: int, rules: Mapping[str, Rules], settings: Settings, name: str, place: int | Crew = 1
 ) -> Extracted:
-    """`extract` as a task, unless an earlier run has done it; a repeat asks only for the answers that are not cached yet."""
+    """`extract` as a task, unless an earlier run has done it; a repeat asks only for the answers that are not cached yet.
+
+    `place` is the number of processes of this machine to work in, or the crew that the process of the task belongs to.
+    """
     done = extracted_before(spool, number)
-    return done or compute(processes, extract, spool, number, rules, settings, last_try=is_last_try())
+    return done or compute(place, extract, spool, number, rules, settings, last_try=is_last_try())
 
 
 @task(name="catalogue", task_run_name="catalogue-{day}", cache_policy=NO_CACHE)

@@ -10,6 +10,7 @@ from prefect.cache_policies import NO_CACHE
 
 from stef_core.rules import Rules
 from tasks.batches import Judged, judge, judged_before
+from tasks.crew import Crew
 from tasks.extract import is_last_try
 from tasks.pool import compute
 from tasks.retrying import DELAYS_S, is_transient
@@ -33,8 +34,8 @@ def judge_batch(
     settings: Settings,
     day: dt.date,
     name: str,
-    processes: int = 1,
+    place: int | Crew = 1,
 ) -> Judged:
-    """`judge` as a task, unless an earlier run has done it; a repeat asks only for the answers that are not cached yet."""
+    """`judge` as a task, unless an earlier run has done it; `place` is as for `extract_batch`."""
     done = judged_before(spool, number, catalogue)
-    return done or compute(processes, judge, spool, number, catalogue, rules, settings, day, last_try=is_last_try())
+    return done or compute(place, judge, spool, number, catalogue, rules, settings, day, last_try=is_last_try())

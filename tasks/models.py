@@ -27,6 +27,7 @@ from stef_core.judge.llm import LLMJudge
 from stef_core.judge.symbolic import SymbolicJudge
 from stef_core.llm import ChatModel, Usage
 from stef_core.openai_model import OpenAIChatModel
+from tasks.crew import Crew, SharedBudget
 from tasks.shared_answers import CacheSettings, open_answers
 
 MARKER_KEY_FILE = "marker.key"  # beside the cache of answers
@@ -112,6 +113,10 @@ class ModelSettings(CacheSettings, Protocol):
     def tokens_per_minute(self) -> int | None:
         """Limit of the endpoint."""
 
+    @property
+    def runner(self) -> str:
+        """``threads`` or ``dask``."""
+
 
 class TokenPrice(Protocol):
     """Money for 1,000,000 tokens, as tasks.settings.ModelPrice."""
@@ -180,9 +185,24 @@ def run_model(settings: ModelSettings) -> Iterator[RunModel | None]:
                     _running[key] = before
 
 
+_crews: dict[Crew, tuple[RunModel, contextlib.ExitStack]] = {}  # of this process, which works for one run at a time
+
+
+def _model_of_crew(settings: ModelSettings, crew: Crew) -> RunModel:
+    """This process's model of a run, opened with its first batch and closed with the first of another run."""
+    with _turn:
+        if crew not in _crews:
+            for _, old in _crews.values():
+                old.close()
+            _crews.clear()
+            stack = contextlib.ExitStack()
+            _crews[crew] = RunModel(stack.enter_context(open_chat(settings, crew=crew))), stack
+        return _crews[crew][0]
+
+
 def run_usage(settings: ModelSettings) -> Callable[[], Usage] | None:
     """Asks what the run's model was asked so far; None where no run has one open."""
-    running = _running.get(_identity(settings))
+    running = _running.get(_identity(settings)) if settings.runner == "threads" else None  # else others ask
     return None if running is None else lambda: running.chat.usage
 
 
@@ -195,12 +215,15 @@ def _identity(settings: ModelSettings) -> str:
 
 
 @contextmanager
-def open_stages(settings: ModelSettings, *, raise_if_down: bool = False) -> Iterator[tuple[QuestionReader, Judge]]:
+def open_stages(
+    settings: ModelSettings, *, raise_if_down: bool = False, crew: Crew | None = None
+) -> Iterator[tuple[QuestionReader, Judge]]:
     """The question reader and the judge; the LLM ones share one model, one client and one cache.
 
     Args:
         settings: `judge` ``symbolic`` gives the two built-in ones, ``openai`` the two that ask a model.
         raise_if_down: Let a batch raise TransientError when nobody answers, so that its task can try again.
+        crew: Whom this process shares the run's limits with; it then keeps the model open for the run's other batches.
 
     Raises:
         RuleError: A setting is missing or wrong; the message names it.
@@ -208,7 +231,7 @@ def open_stages(settings: ModelSettings, *, raise_if_down: bool = False) -> Iter
     if settings.judge == "symbolic":
         yield OfflineReader(), SymbolicJudge()
         return
-    shared = _running.get(_identity(settings))
+    shared = _running.get(_identity(settings)) if crew is None else _model_of_crew(settings, crew)
     if shared is None:
         with open_chat(settings) as chat:
             yield stages_of(settings, chat.session(), raise_if_down=raise_if_down)
@@ -251,16 +274,16 @@ def stages_of(settings: ModelSettings, chat: ChatModel, *, raise_if_down: bool =
 
 
 @contextmanager
-def open_reader(settings: ModelSettings, *, raise_if_down: bool = False) -> Iterator[QuestionReader]:
+def open_reader(settings: ModelSettings, *, raise_if_down: bool = False, crew: Crew | None = None) -> Iterator[QuestionReader]:
     """The question reader alone, as `open_stages`."""
-    with open_stages(settings, raise_if_down=raise_if_down) as (reader, _):
+    with open_stages(settings, raise_if_down=raise_if_down, crew=crew) as (reader, _):
         yield reader
 
 
 @contextmanager
-def open_judge(settings: ModelSettings, *, raise_if_down: bool = False) -> Iterator[Judge]:
+def open_judge(settings: ModelSettings, *, raise_if_down: bool = False, crew: Crew | None = None) -> Iterator[Judge]:
     """The judge alone, as `open_stages`."""
-    with open_stages(settings, raise_if_down=raise_if_down) as (_, judge):
+    with open_stages(settings, raise_if_down=raise_if_down, crew=crew) as (_, judge):
         yield judge
 
 
@@ -299,8 +322,12 @@ def check_settings(settings: ModelSettings, *, needed_by: str | None = None) -> 
 
 
 @contextmanager
-def open_chat(settings: ModelSettings) -> Iterator[OpenAIChatModel]:
+def open_chat(settings: ModelSettings, *, crew: Crew | None = None) -> Iterator[OpenAIChatModel]:
     """The model behind the endpoint, with its cache of answers; `judge` must be ``openai``.
+
+    Args:
+        settings: What is in force.
+        crew: Whom the limits are shared with.
 
     Raises:
         RuleError: A setting is missing or wrong; the message names it.
@@ -312,8 +339,14 @@ def open_chat(settings: ModelSettings) -> Iterator[OpenAIChatModel]:
         "requests_per_minute": settings.requests_per_minute,
         "tokens_per_minute": settings.tokens_per_minute,
     }
+    budget = Budget(limits, prices_of(settings))
+    if crew is not None:
+        shared = ("concurrency", "requests_per_minute", "tokens_per_minute")
+        arguments |= {name: crew.share(arguments[name]) for name in shared if arguments[name] is not None}
+        if limits != Limits():
+            budget = SharedBudget(crew.ledger, limits, prices_of(settings), expiry_s=10 * settings.timeout_s)
     try:
-        with OpenAIChatModel(**arguments, cache=cache, budget=Budget(limits, prices_of(settings))) as chat:
+        with OpenAIChatModel(**arguments, cache=cache, budget=budget) as chat:
             yield chat
     finally:
         if cache is not None:

@@ -12,6 +12,7 @@ from threading import Lock
 from typing import Any, TypeVar
 
 from stef_core.errors import TransientError
+from tasks.crew import Crew
 from tasks.settings import Settings
 
 T = TypeVar("T")
@@ -22,7 +23,7 @@ IDLE_S = 60  # after which a process that has nothing to do ends
 
 def processes_of(settings: Settings, rows: int) -> int:
     """How many processes work on a day of so many rows; 1: none beside this one."""
-    if settings.judge != "symbolic" or settings.runner != "threads" or rows < ROWS_WORTH:
+    if settings.judge != "symbolic" or rows < ROWS_WORTH:
         return 1
     return settings.processes or usable_cores()
 
@@ -42,19 +43,23 @@ def usable_cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-def compute(processes: int, function: Callable[..., T], *arguments: Any, **named: Any) -> T:
+def compute(place: int | Crew, function: Callable[..., T], *arguments: Any, **named: Any) -> T:
     """Call a function of a module in one of so many processes, or here where that is 1, and wait for what it returns.
+
+    Where `place` is a crew, this process is one of it, and the function is called here with ``crew``.
 
     Raises:
         TransientError: The process died.
     """
-    if processes <= 1:
+    if isinstance(place, Crew):
+        return function(*arguments, **named, crew=place)
+    if place <= 1:
         return function(*arguments, **named)
     from loky.process_executor import BrokenProcessPool, ShutdownExecutorError  # slow, and only large days need it
 
     pool = None
     try:
-        pool = _pool(processes)
+        pool = _pool(place)
         result: T = pool.submit(function, *arguments, **named).result()
     except (BrokenProcessPool, ShutdownExecutorError) as error:
         _forget(pool)
