@@ -13,11 +13,13 @@ from flows.commands_export import DAY, read_day
 
 if TYPE_CHECKING:
     from rich.console import Console
+    from rich.text import Text
 
     from tasks.importing import FileReport, Imported
 
 LOGS = "query_log"  # where no log is named
 WIDTH = 100  # of tables
+TIME, FRAME = 16, 13  # cells of a moment, and of the lines around four columns
 MAPPINGS = 3  # files whose mapping is shown
 TOLD = 8  # refused rows and notes that are told one by one
 
@@ -60,6 +62,7 @@ def import_log(
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else.")] = False,
 ) -> None:
     """Make a query log of a file, or of a folder of them: CSV, JSON, Parquet, or traces."""
+    from stef_core.errors import StefError
     from tasks.importing import Options, import_files
     from tasks.importing_mapping import COLUMNS, CONSTANTS, read_pairs
     from tasks.settings import load_settings
@@ -76,7 +79,10 @@ def import_log(
         further=further,
         only_sql=only_sql,
     )
-    imported = import_files(files, root, options, dry_run=dry_run, skip_bad=skip_bad, replace=replace)
+    try:
+        imported = import_files(files, root, options, dry_run=dry_run, skip_bad=skip_bad, replace=replace)
+    except StefError as error:  # it quotes names that stand in a stranger's file
+        raise type(error)(_printable(str(error)).replace("\n", " ")) from error
     stopped = bool(imported.refused) and not imported.done and not (dry_run and skip_bad)
     if as_json:
         typer.echo(json.dumps(_to_json(imported, root), ensure_ascii=True, default=str))
@@ -99,7 +105,7 @@ def _show(imported: Imported, root: str, *, dry_run: bool, skip_bad: bool) -> No
         _say(console, f"· {note}")
     if imported.refused:
         _show_bad(imported, dry_run=dry_run, skip_bad=skip_bad)
-    if dry_run:
+    if dry_run and (skip_bad or not imported.refused):
         _say(console, "Nothing was written; run it without --dry-run to write the log.")
     elif imported.done:
         _show_next(console, imported, root)
@@ -114,7 +120,7 @@ def _printable(text: str) -> str:
     return "".join(char if char.isprintable() or char == "\n" else "�" for char in text)
 
 
-def _cell(value: Any) -> Any:
+def _cell(value: Any) -> Text:
     from rich.text import Text
 
     return Text(" ".join(_printable(str(value)[:500].replace("\n", " ").replace("\t", " ")).split()))
@@ -132,28 +138,34 @@ def _show_mappings(console: Console, files: list[FileReport]) -> None:
         file = alike[0]
         more = f" and {len(alike) - 1} more alike" if len(alike) > 1 else ""
         table = Table(title=_cell(f"{file.path}{more} · {file.format}"), title_justify="left", header_style="bold")
-        table.add_column("Column of the log", no_wrap=True)
-        table.add_column("Taken from", overflow="fold", max_width=30)
-        table.add_column("How", no_wrap=True)
-        table.add_column("First value", no_wrap=True, overflow="ellipsis")
-        for column, path, how, first in told(file.mapping, file.sample):
-            table.add_row(column, _cell(path), how, _cell(first))
+        rows = [(column, _cell(path), how, _cell(first)) for column, path, how, first in told(file.mapping, file.sample)]
+        origin = min(30, max(len("Taken from"), *(path.cell_len for _, path, _, _ in rows)))
+        table.add_column("Column of the log", no_wrap=True, width=len("enriched_question"))
+        table.add_column("Taken from", overflow="fold", width=origin)
+        table.add_column("How", no_wrap=True, width=len("guessed"))
+        rest = console.width - len("enriched_question") - origin - len("guessed") - FRAME
+        table.add_column("First value", no_wrap=True, overflow="ellipsis", max_width=rest)
+        for row in rows:
+            table.add_row(*row)
         console.print(table)
     if len(groups) > MAPPINGS:
         _say(console, f"{len(groups) - MAPPINGS} more mappings; --json shows all of them")
 
 
 def _show_first(console: Console, files: list[FileReport]) -> None:
+    from rich.cells import cell_len
     from rich.table import Table
 
     rows = [row for file in files for row in file.first][:5]
     if not rows:
         return
     table = Table(title="First rows", title_justify="left", header_style="bold")
-    table.add_column("asked_at", no_wrap=True)
-    table.add_column("agent_id", no_wrap=True, overflow="ellipsis", max_width=16)
-    table.add_column("user_question", ratio=1, no_wrap=True, overflow="ellipsis")
-    table.add_column("generated_sql", ratio=1, no_wrap=True, overflow="ellipsis")
+    agent = min(16, max(len("agent_id"), *(cell_len(row["agent_id"]) for row in rows)))
+    rest = console.width - TIME - agent - FRAME
+    table.add_column("asked_at", no_wrap=True, width=TIME)
+    table.add_column("agent_id", no_wrap=True, overflow="ellipsis", width=agent)
+    table.add_column("user_question", width=rest // 2, no_wrap=True, overflow="ellipsis")
+    table.add_column("generated_sql", width=rest - rest // 2, no_wrap=True, overflow="ellipsis")
     for row in rows:
         sql = row["generated_sql"] or ""
         table.add_row(f"{row['asked_at']:%Y-%m-%d %H:%M}", _cell(row["agent_id"]), _cell(row["user_question"]), _cell(sql))
@@ -161,7 +173,7 @@ def _show_first(console: Console, files: list[FileReport]) -> None:
 
 
 def _counted(file: FileReport, *, dry_run: bool, done: bool) -> str:
-    parts = [f"{file.rows_in:,} {'answers' if file.mapping.of_traces else 'rows'} in"]
+    parts = [f"{_answers(file.rows_in) if file.mapping.of_traces else _rows(file.rows_in)} in"]
     if dry_run or not done:
         parts.append(f"{file.written:,} can be written")
     else:
@@ -186,16 +198,24 @@ def _notes(imported: Imported) -> list[str]:
     if any(taken.how == "made" for file in files for name, taken in file.mapping.columns.items() if name == "agent_id"):
         notes.append(f"no field names the agent, so all rows are of agent {AGENT!r}; --set agent_id=NAME names it")
     if total["zoneless"]:
-        notes.append(f"the time of {total['zoneless']:,} rows has no zone; taken as UTC")
+        notes.append(f"the time of {_rows(total['zoneless'])} has no zone; taken as UTC")
     if total["fence"]:
-        notes.append(f"the SQL of {total['fence']:,} rows was taken out of a Markdown fence")
+        notes.append(f"the SQL of {_rows(total['fence'])} was taken out of a Markdown fence")
     if total["json"] and not all(file.mapping.of_traces for file in files):
-        notes.append(f"the SQL of {total['json']:,} rows was taken out of JSON")
+        notes.append(f"the SQL of {_rows(total['json'])} was taken out of JSON")
     if total["no_sql"]:
-        notes.append(f"{total['no_sql']:,} rows have no SQL; they are scored as no answer (--only-sql leaves them aside)")
+        notes.append(f"without SQL: {_rows(total['no_sql'])}, scored as no answer (--only-sql leaves them aside)")
     if spans := sum(file.spans_aside for file in files):
-        notes.append(f"{spans:,} spans belong to no answer")
+        notes.append(f"spans that belong to no answer: {spans:,}")
     return notes if len(notes) <= TOLD else [*notes[:TOLD], f"{len(notes) - TOLD} more notes; --json shows all of them"]
+
+
+def _rows(count: int) -> str:
+    return "1 row" if count == 1 else f"{count:,} rows"
+
+
+def _answers(count: int) -> str:
+    return "1 answer" if count == 1 else f"{count:,} answers"
 
 
 def _show_bad(imported: Imported, *, dry_run: bool, skip_bad: bool) -> None:
@@ -207,10 +227,8 @@ def _show_bad(imported: Imported, *, dry_run: bool, skip_bad: bool) -> None:
         where = ", ".join(file.rejects for file in imported.files if file.rejects)
         typer.echo(f"The refused rows stand in {where}", err=True)
     elif not (dry_run and skip_bad):
-        rows = "1 row" if imported.refused == 1 else f"{imported.refused:,} rows"
-        typer.echo(
-            f"error: {rows} cannot be taken, so nothing was written; mend them, or go on without them with --skip-bad", err=True
-        )
+        way = "mend them, or go on without them with --skip-bad"
+        typer.echo(f"error: {_rows(imported.refused)} cannot be taken, so nothing was written; {way}", err=True)
 
 
 def _show_next(console: Console, imported: Imported, root: str) -> None:

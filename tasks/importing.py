@@ -185,8 +185,11 @@ def _stage(
     _refuse_nothing(imported)
     for source, stem, report in zip(sources, stems, imported.files, strict=True):
         also = _begin(source) if replace else None
-        if gone := inbox.publish(stem, also=also):
-            report.notes.append(f"rows that an earlier import of this file had put on {', '.join(gone)} were taken away")
+        before, gone = inbox.publish(stem, also=also)
+        if before:
+            report.notes.append(f"{report.path} had been imported before; its rows were put in place of the earlier ones")
+        if gone:
+            report.notes.append(f"rows that an earlier import of {report.path} had put on {', '.join(gone)} were taken away")
         rejects = inbox.rejects(stem, refused[stem])
         report.rejects = str(rejects) if rejects else None
     imported.done = True

@@ -10,6 +10,7 @@ import hashlib
 import io
 import itertools
 import json
+from collections import deque
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -25,7 +26,7 @@ from tasks.importing_values import looks_like_sql
 SUFFIXES = (".csv", ".tsv", ".tab", ".txt", ".json", ".jsonl", ".ndjson", ".parquet", ".pq")
 CONTAINERS = ("csv", "json", "jsonl", "parquet")
 DELIMITERS = (",", ";", "\t", "|")
-FIELD_CHARS = 16 * 1024 * 1024  # of one field of CSV: beyond it a quote was lost
+FIELD_CHARS = 1_000_000  # of one field of CSV: beyond it a quote was lost, and longer SQL is not read anyway
 _CHUNK = 1024 * 1024
 _PARQUET_ROWS = 2_000  # read at once
 _FOREIGN = {
@@ -268,28 +269,57 @@ def _csv_rows(source: Source) -> Iterator[Row | BadRow]:
     before = csv.field_size_limit(FIELD_CHARS)
     try:
         with _text(source) as stream:
-            yield from _read_csv(source, csv.reader(stream, delimiter=source.delimiter, strict=True))
+            yield from _read_csv(source, _Lines(stream))
     finally:
         csv.field_size_limit(before)
 
 
-def _read_csv(source: Source, reader: Any) -> Iterator[Row | BadRow]:
+class _Lines:
+    """Lines of a text, of which those behind a broken one can be read anew."""
+
+    def __init__(self, stream: Iterator[str]) -> None:
+        self._stream = stream
+        self._again: deque[str] = deque()
+        self.number = 0  # lines taken so far
+        self.taken: list[str] = []  # since `begin`
+
+    def __iter__(self) -> _Lines:
+        return self
+
+    def __next__(self) -> str:
+        line = self._again.popleft() if self._again else next(self._stream)
+        self.number += 1
+        self.taken.append(line)
+        return line
+
+    def begin(self) -> int:
+        """Start a row; the number of its first line."""
+        self.taken = []
+        return self.number + 1
+
+    def give_up(self) -> str:
+        """The first line of a row that cannot be read; the others of it come again."""
+        self._again.extendleft(reversed(self.taken[1:]))
+        self.number -= len(self.taken) - 1
+        return self.taken[0].rstrip("\r\n")
+
+
+def _read_csv(source: Source, lines: _Lines) -> Iterator[Row | BadRow]:
     path = source.path
+    reader = csv.reader(lines, delimiter=source.delimiter, strict=True)
     names: list[str] | None = None
     number = 0
     while True:
-        start = reader.line_num + 1
-        place = f"line {start}"
+        place = f"line {lines.begin()}"
         try:
             cells = next(reader, None)
         except csv.Error as error:
-            if "end of data" in str(error):
-                raise InputError(f"{path}: {place}: a quote is opened there and never closed") from error
             if names is None:
                 raise InputError(f"{path}: {place}: the names of the columns cannot be read: {error}") from error
             number += 1
-            reason = "a quote stands inside a quoted field; write it twice" if "expected after" in str(error) else str(error)
-            yield BadRow(file=str(path), where=f"row {number}, {place}", column=None, reason=reason)
+            inside = "a quote stands inside a quoted field; write it twice"
+            reason = inside if "expected after" in str(error) else "a quote is opened there and not closed"
+            yield BadRow(file=str(path), where=f"row {number}, {place}", column=None, reason=reason, record=lines.give_up())
             continue
         if cells is None:
             break

@@ -44,7 +44,7 @@ NAMES: dict[str, tuple[str, ...]] = {
     ),
     "asked_at": (
         "askedat", "timestamp", "createdat", "starttime", "startedat", "datetime", "eventtime", "requesttime", "querytime",
-        "loggedat", "created", "ts", "time", "date", "day", "dt",
+        "loggedat", "created", "asked", "when", "ts", "time", "date", "day", "dt",
     ),
     "query_id": ("queryid", "requestid", "messageid", "runid", "traceid", "spanid", "uuid", "id"),
     "agent_id": ("agentid", "agent", "agentname", "bot", "botid", "botname", "assistant", "assistantid", "assistantname"),
@@ -365,6 +365,9 @@ def _guess(column: str, seen: _Seen, used: set[str]) -> str | None:
         for path, values in seen.values.items():
             if path not in used and values and _share_of_sql(values) >= 0.8 and not any(word in _plain(path) for word in _GOLD):
                 return path
+    if found is None and column == "asked_at":  # the only field that holds dates
+        dates = [path for path, values in seen.values.items() if values and all(_is_date(value) for value in values)]
+        return dates[0] if len(dates) == 1 and dates[0] not in used else None
     return found
 
 
@@ -380,7 +383,7 @@ def _fits(column: str, name: str, values: list[Any]) -> bool:
             return False
         return name not in _EITHER or _share_of_sql(values) < 0.2
     if column == "asked_at":
-        return sum(_is_moment(value) for value in values) >= 0.9 * len(values)
+        return sum(_is_moment(value) for value in values) >= 0.5 * len(values)
     if any(isinstance(value, dict | list) or (isinstance(value, str) and parse_json(value) is not None) for value in values):
         return False
     if column == "query_id":
@@ -402,6 +405,11 @@ def _is_moment(value: Any) -> bool:
     except ValueError as error:
         return "--time-format" in str(error) and "may be read" in str(error)  # a date, only of which form is open
     return True
+
+
+def _is_date(value: Any) -> bool:
+    written = isinstance(value, str) and re.match(r"\d{4}-\d\d-\d\d", value.strip()) is not None
+    return (written or isinstance(value, dt.date)) and _is_moment(value)
 
 
 def _plain(name: str) -> str:

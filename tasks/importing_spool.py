@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import shutil
@@ -27,6 +28,7 @@ _TYPES: dict[str, pa.DataType] = {"asked_at": pa.timestamp("us", "UTC"), "user_f
 _STAGED = pa.schema(
     [(name, _TYPES.get(name, pa.string())) for name in (*COLUMNS, "_where", "_digest", "_further")]
 )  # _further: JSON
+_SAYING = ("query_id", "agent_id", "user_question", "generated_sql")  # of a row that is compared with another
 _KINDS: dict[str, pa.DataType] = {"bool": pa.bool_(), "int": pa.int64(), "float": pa.float64(), "text": pa.string()}
 
 
@@ -116,6 +118,11 @@ def _fitted(further: dict[str, Any], kinds: dict[str, str]) -> dict[str, Any]:
     }  # fmt: skip
 
 
+def _said(row: dict[str, Any]) -> bytes:
+    """Whose answer a row is, and what it says: rows with one id that differ in it are two."""
+    return hashlib.sha256(compact_json([row.get(name) for name in _SAYING]).encode("utf-8", "replace")).digest()
+
+
 class Inbox:
     """A folder inside the log's root in which an import is made ready, and the moves out of it.
 
@@ -196,7 +203,7 @@ class Inbox:
         self,
         row: dict[str, Any],
         seen: dict[str, str],
-        there: dict[str, str],
+        there: dict[str, bytes],
         file: str,
         merged: Merged,
         *,
@@ -214,10 +221,10 @@ class Inbox:
                 merged.repeats.append(f"{identity} ({where})")
             return False
         if identity in there:
-            if there[identity] == row["agent_id"]:
+            if there[identity] == _said(row):
                 merged.present += 1
                 return False
-            reason = f"the log holds {identity!r} of that day for agent {there[identity]!r} already; say --map query_id= to have ids made"
+            reason = f"the log has another row {identity!r} on {row['asked_at']:%Y-%m-%d}; say --map query_id= to have ids made"
             record = {name: row[name] for name in COLUMNS}
             merged.bad.append(BadRow(file=file, where=where, column="query_id", reason=reason, record=record))
             return False
@@ -227,27 +234,25 @@ class Inbox:
         target.parent.mkdir(exist_ok=True)
         return pq.ParquetWriter(target, schema, compression="zstd")
 
-    def _present(self, day: Any, stem: str) -> dict[str, str]:
-        """Agent by `query_id` of a day's rows from other sources, those of this import included."""
-        found: dict[str, str] = {}
+    def _present(self, day: Any, stem: str) -> dict[str, bytes]:
+        """What rows of a day say, by `query_id`: those of other sources, of this import, too."""
+        found: dict[str, bytes] = {}
         for base in (self._root, self.folder):
             for path in sorted((base / f"dt={day}").glob("*.parquet")):
                 if path.stem == stem or path.name.startswith((".", "_")):
                     continue
                 try:
                     with pq.ParquetFile(path) as file:
-                        table = file.read(columns=["query_id", "agent_id"])
+                        for batch in file.iter_batches(columns=list(_SAYING)):
+                            for row in batch.to_pylist():
+                                if row.get("query_id") is not None:
+                                    found.setdefault(str(row["query_id"]), _said(row))
                 except (pa.ArrowException, OSError) as error:
                     first = (str(error).strip().splitlines() or [type(error).__name__])[0]
                     raise InputError(f"{path}: a file of the log cannot be read: {first}") from error
-                if {"query_id", "agent_id"} <= set(table.column_names):
-                    for identity, agent in zip(
-                        *(table.column(name).to_pylist() for name in ("query_id", "agent_id")), strict=True
-                    ):
-                        found.setdefault(str(identity), str(agent))
         return found
 
-    def publish(self, stem: str, *, also: str | None = None) -> list[str]:
+    def publish(self, stem: str, *, also: str | None = None) -> tuple[bool, list[str]]:
         """Move the files of a source into the log, and take away those it had there.
 
         Args:
@@ -255,8 +260,9 @@ class Inbox:
             also: Beginning of names of other files that go, too.
 
         Returns:
-            Days from which a file of an earlier import was taken away without a new one.
+            Whether an earlier import of the source was there, and days from which it was taken away without a new file.
         """
+        before = any(self._root.glob(f"dt=*/{stem}.parquet"))
         arriving = sorted(self.folder.glob(f"dt=*/{stem}.parquet"))
         names = {path.parent.name for path in arriving}
         for path in arriving:
@@ -269,7 +275,8 @@ class Inbox:
             path.unlink()
             if not any(path.parent.iterdir()):
                 path.parent.rmdir()
-        return sorted({path.parent.name.removeprefix("dt=") for path in gone} - {name.removeprefix("dt=") for name in names})
+        left = {path.parent.name for path in gone} - names
+        return before, sorted(name.removeprefix("dt=") for name in left)
 
     def rejects(self, stem: str, bad: Path | None) -> Path | None:
         """Put the refused rows of a source beside the log, in place of those of an earlier import."""

@@ -171,6 +171,8 @@ def _find(value: Any, depth: int) -> tuple[str, str] | None:
 
 
 def _find_in_text(text: str, depth: int) -> tuple[str, str] | None:
+    if (parsed := parse_json(text)) is not None:
+        return (found[0], "json") if (found := _find(parsed, depth + 1)) else None
     blocks = _FENCE.findall(text) if "```" in text else []
     marked = [block for language, block in blocks if language.casefold().endswith("sql")]
     for chosen in (marked, [block if language else f"{language}{block}" for language, block in blocks]):
@@ -179,8 +181,6 @@ def _find_in_text(text: str, depth: int) -> tuple[str, str] | None:
                 return found[0], "json"
             if chosen is marked or looks_like_sql(chosen[0]):
                 return chosen[0].strip(), "fence"
-    if (parsed := parse_json(text)) is not None:
-        return (found[0], "json") if (found := _find(parsed, depth + 1)) else None
     return (text, "text") if not blocks and looks_like_sql(text) else None
 
 
