@@ -226,7 +226,7 @@ def _open(source: Source, options: Options) -> tuple[FileReport, Iterator[Row | 
         stream = iter(made)
         head = made[:SAMPLE]
         if not any(isinstance(row, Row) for row in made):
-            raise InputError(f"{source.path}: holds {aside:,} spans and no question; {_no_content(kind)}")
+            raise InputError(f"{source.path}: no question is recorded in its spans ({aside:,}); {_no_content(kind)}")
     sample = [row.record for row in head if isinstance(row, Row)]
     if not sample and not any(isinstance(row, BadRow) for row in head):
         raise InputError(f"{source.path}: holds no rows")
