@@ -5,6 +5,8 @@ from __future__ import annotations
 import datetime as dt
 import json
 import shlex
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -80,7 +82,8 @@ def import_log(
         only_sql=only_sql,
     )
     try:
-        imported = import_files(files, root, options, dry_run=dry_run, skip_bad=skip_bad, replace=replace)
+        with _waiting(show=not as_json):
+            imported = import_files(files, root, options, dry_run=dry_run, skip_bad=skip_bad, replace=replace)
     except StefError as error:  # it quotes names that stand in a stranger's file
         raise type(error)(_printable(str(error)).replace("\n", " ")) from error
     stopped = bool(imported.refused) and not imported.done and not (dry_run and skip_bad)
@@ -89,6 +92,19 @@ def import_log(
     else:
         _show(imported, root, dry_run=dry_run, skip_bad=skip_bad)
     raise typer.Exit(2 if stopped else 0)
+
+
+@contextmanager
+def _waiting(*, show: bool) -> Iterator[None]:
+    """A sign on a terminal that files are being read."""
+    from rich.console import Console
+
+    console = Console(stderr=True)
+    if not (show and console.is_terminal):
+        yield
+        return
+    with console.status("reading"):
+        yield
 
 
 def _show(imported: Imported, root: str, *, dry_run: bool, skip_bad: bool) -> None:
@@ -234,7 +250,9 @@ def _show_bad(imported: Imported, *, dry_run: bool, skip_bad: bool) -> None:
 def _show_next(console: Console, imported: Imported, root: str) -> None:
     days = list(imported.days)
     if not days:
-        _say(console, f"The log {root} holds all of it already; there is nothing new to score.")
+        there = any(file.present for file in imported.files)
+        what = f"The log {root} holds all of it already" if there else "No row was written"
+        _say(console, f"{what}; there is nothing new to score.")
         return
     rows = sum(imported.days.values())
     span = str(days[0]) if len(days) == 1 else f"{len(days)} days, {days[0]} to {days[-1]}"

@@ -25,7 +25,7 @@ from tasks.importing_traces import FORMATS as TRACES
 from tasks.importing_traces import Span, answers, spans_of, trace_format
 
 FORMATS = ("auto", *CONTAINERS, *TRACES)
-SAMPLE = 200  # rows that a mapping is chosen from
+SAMPLE = 1_000  # rows that a mapping is chosen from
 SHOWN = 5  # rows that a dry run shows
 KEPT_BAD = 20  # refused rows that are told one by one
 
@@ -110,10 +110,13 @@ def import_files(
     if options.format not in FORMATS:
         raise RuleError(f"--format {options.format}: is not known; write one of {', '.join(FORMATS)}")
     paths = find_files(names)
-    for path in paths:
-        if root.resolve() in path.resolve().parents:
-            raise RuleError(f"{path}: lies in the log {logs} itself; name another --logs, or leave it out")
     imported = Imported()
+    outside = [path for path in paths if root.resolve() not in path.resolve().parents]
+    if not outside:
+        raise RuleError(f"{paths[0]}: lies in the log {logs} itself; name another --logs, or another file")
+    if len(outside) < len(paths):
+        imported.notes.append(f"files of the log {logs} itself were left out")
+    paths = outside
     sources = list(_distinct(paths, options, imported))
     if dry_run:
         for source in sources:

@@ -10,6 +10,7 @@ import hashlib
 import io
 import itertools
 import json
+import re
 from collections import deque
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -251,6 +252,8 @@ def _delimiter(path: Path, text: str) -> str:
     """The delimiter under which the first rows have the same number of fields, the more the better."""
     if Path(path.name.lower().removesuffix(".gz")).suffix in (".tsv", ".tab"):
         return "\t"
+    if match := re.match(r"sep=(.)\r?\n", text):
+        return match[1]
     best = (0.0, 0, ",")
     for delimiter in DELIMITERS:
         try:
@@ -319,6 +322,8 @@ def _read_csv(source: Source, lines: _Lines) -> Iterator[Row | BadRow]:
             number += 1
             inside = "a quote stands inside a quoted field; write it twice"
             reason = inside if "expected after" in str(error) else "a quote is opened there and not closed"
+            if "field limit" in str(error):
+                reason = f"has a field of more than {FIELD_CHARS:,} characters, or a quote that is not closed"
             yield BadRow(file=str(path), where=f"row {number}, {place}", column=None, reason=reason, record=lines.give_up())
             continue
         if cells is None:
@@ -326,6 +331,8 @@ def _read_csv(source: Source, lines: _Lines) -> Iterator[Row | BadRow]:
         if not any(cell.strip() for cell in cells):
             continue
         if names is None:
+            if cells[0].startswith("sep=") and len("".join(cells)) <= len("sep=,"):
+                continue  # how Excel tells the delimiter
             names = _names(source, cells, place)
             continue
         number += 1

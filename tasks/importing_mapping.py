@@ -303,8 +303,12 @@ def _further(record: Mapping[str, Any], mapping: ColumnMap, kept: Collection[str
     further = {}
     for name in fields:
         value = _portable(record.get(name))
-        if value is not None:
-            further[f"source_{name}" if name in COLUMNS or name == "dt" else name] = value
+        if value is None:
+            continue
+        own = f"source_{name}" if name in COLUMNS or name == "dt" else name or "unnamed"
+        while own != name and own in record:
+            own = f"source_{own}"
+        further[own] = value
     return further
 
 
@@ -423,7 +427,8 @@ def _check_path(file: str, name: str, path: str, sample: Sequence[Mapping[str, A
         if name in ("user_question", "agent_id", "asked_at"):
             raise InputError(f"{file}: --map {name}={path}: {path} is empty in the first {len(sample):,} rows")
         return
-    raise InputError(f"{file}: --map {name}={path}: no row has {path}{_near(path, seen.values)}; {_there(seen)}")
+    lacking = f"none of the first {len(sample):,} rows has {path}{_near(path, seen.values)}"
+    raise InputError(f"{file}: --map {name}={path}: {lacking}; {_there(seen)}")
 
 
 def _check_whole(file: str, columns: Mapping[str, Taken], seen: _Seen, date: dt.date | None, *, of_traces: bool) -> None:

@@ -8,8 +8,8 @@ import os
 import shutil
 import tempfile
 from collections import Counter, defaultdict
-from collections.abc import Iterator
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +24,9 @@ from tasks.importing_mapping import COLUMNS, LogRow
 REJECTS = "_rejects"  # folder in the log's root, which no reader of days looks at
 PREFIX = "import-"
 _HELD = 20_000  # rows in memory
+_WEIGHT = 64_000_000  # characters of theirs
+_FIELDS = 300  # further columns of a file; what lies beyond becomes one
+_REST = "further_fields"
 _TYPES: dict[str, pa.DataType] = {"asked_at": pa.timestamp("us", "UTC"), "user_feedback": pa.bool_()}
 _STAGED = pa.schema(
     [(name, _TYPES.get(name, pa.string())) for name in (*COLUMNS, "_where", "_digest", "_further")]
@@ -50,17 +53,28 @@ class Spool:
         self._folder = folder
         self._held: dict[Any, list[LogRow]] = defaultdict(list)
         self._count = 0
+        self._weight = 0
         self._pieces: dict[Any, list[Path]] = defaultdict(list)
         self._kinds: dict[str, str] = {}
         folder.mkdir(parents=True)
 
     def add(self, row: LogRow) -> None:
         """Take in one row."""
+        further: dict[str, Any] = {}
+        rest: dict[str, Any] = {}
         for name, value in row.further.items():
-            self._kinds[name] = _wider(self._kinds.get(name), value)
-        self._held[row.day].append(row)
+            # fields that are called after what they hold would make a column a row
+            known = name in self._kinds or len(self._kinds) < _FIELDS
+            (further if known else rest)[name] = value
+            if known:
+                self._kinds[name] = _wider(self._kinds.get(name), value)
+        if rest:
+            further[_REST] = compact_json(rest)
+            self._kinds[_REST] = "text"
+        self._held[row.day].append(replace(row, further=further))
         self._count += 1
-        if self._count >= _HELD:
+        self._weight += _weight(row.values) + _weight(further)
+        if self._count >= _HELD or self._weight >= _WEIGHT:
             self._flush()
 
     def days(self) -> list[Any]:
@@ -84,7 +98,10 @@ class Spool:
     def table(self, rows: list[dict[str, Any]]) -> pa.Table:
         """Rows of `rows` with `schema`."""
         opened = [json.loads(row["_further"]) for row in rows]
-        plain = [{**row, **_fitted(more, self._kinds)} for row, more in zip(rows, opened, strict=True)]
+        plain = [
+            {**{name: row[name] for name in COLUMNS}, **_fitted(more, self._kinds)}
+            for row, more in zip(rows, opened, strict=True)
+        ]
         return pa.Table.from_pylist(plain, schema=self.schema())
 
     def _flush(self) -> None:
@@ -98,7 +115,11 @@ class Spool:
                 writer.write_table(pa.Table.from_pylist(lines, schema=_STAGED))
             self._pieces[day].append(path)
         self._held.clear()
-        self._count = 0
+        self._count = self._weight = 0
+
+
+def _weight(values: Mapping[str, Any]) -> int:
+    return sum(len(value) for value in values.values() if isinstance(value, str))
 
 
 def _wider(kind: str | None, value: Any) -> str:
@@ -170,7 +191,7 @@ class Inbox:
             seen: dict[str, str] = {}
             made: Counter[str] = Counter()
             ready: list[dict[str, Any]] = []
-            written = 0
+            written = weight = 0
             target = self.folder / f"dt={day}" / f"{stem}.parquet"
             writer: pq.ParquetWriter | None = None
             try:
@@ -183,11 +204,12 @@ class Inbox:
                         continue
                     seen[row["query_id"]] = row["_where"]
                     ready.append(row)
-                    if len(ready) >= _HELD:
+                    weight += _weight(row)
+                    if len(ready) >= _HELD or weight >= _WEIGHT:
                         writer = writer or self._writer(target, spool.schema())
                         writer.write_table(spool.table(ready))
                         written += len(ready)
-                        ready = []
+                        ready, weight = [], 0
                 if ready:
                     writer = writer or self._writer(target, spool.schema())
                     writer.write_table(spool.table(ready))

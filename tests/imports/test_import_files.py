@@ -464,15 +464,17 @@ def test_other_row_under_an_id_of_the_log_is_refused(folder: Path, capsys: pytes
 
 
 def test_field_that_was_guessed_for_an_id_and_repeats_loses_no_row(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    rows = [f"{number},{QUESTION},SELECT {number},2026-03-02" for number in [*range(300), 299]]
+    rows = [f"{number},{QUESTION},SELECT {number},2026-03-02" for number in [*range(1100), 1099]]
     (folder / "q.csv").write_text("\n".join(["id,question,sql,date", *rows]), encoding="utf-8")
 
     message = refused(capsys, "q.csv")
     told = imported(capsys, "q.csv", "--map", "query_id=id")
 
-    assert "row 301, line 302: '299', taken for a query_id, stands also at row 300, line 301; say --map query_id=" in message
-    assert (told["files"][0]["rows_written"], told["files"][0]["rows_repeated"]) == (300, 1)
-    assert any("299 (row 301, line 302)" in note for note in told["notes"])
+    assert (
+        "row 1101, line 1102: '1099', taken for a query_id, stands also at row 1100, line 1101; say --map query_id=" in message
+    )
+    assert (told["files"][0]["rows_written"], told["files"][0]["rows_repeated"]) == (1100, 1)
+    assert any("1099 (row 1101, line 1102)" in note for note in told["notes"])
 
 
 # --- bad rows -------------------------------------------------------------------------------------------------------
@@ -547,7 +549,7 @@ def test_answers_without_sql_are_kept_or_left_aside_as_wanted(folder: Path, caps
         (["*.nothing"], "*.nothing: nothing matches"),
         (
             ["q.csv", "--map", "user_question=qestion"],
-            "no row has qestion (is 'question' meant?); fields there: question, sql, asked",
+            "none of the first 1 rows has qestion (is 'question' meant?); fields there: question, sql, asked",
         ),
         (["q.csv", "--map", "user_qestion=question"], "(is 'user_question' meant?)"),
         (["q.csv", "--map", "question"], "write --map COLUMN=FIELD"),
@@ -741,3 +743,53 @@ def test_many_rows_and_days_are_written_in_pieces_and_none_is_lost(folder: Path,
     rows = log("query_id", "generated_sql")
     assert {row["generated_sql"] for row in rows} == {f"SELECT {number}" for number in range(45_000)}
     assert len({row["query_id"] for row in rows}) == 45_000
+
+
+def test_fields_that_are_called_after_what_they_hold_do_not_become_columns_without_end(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    row = {"question": QUESTION, "sql": SQL, "ts": 1772452800}
+    lines(folder / "q.jsonl", *(row | {f"user-{number}": number, "_where": "mine"} for number in range(700)))
+
+    imported(capsys, "q.jsonl")
+
+    rows = [json.loads(each["extra"]) for each in log("extra")]
+    assert len(rows[0]) == 301, "300 fields, and one that holds the others"
+    assert json.loads(rows[699]["further_fields"]) == {"user-699": 699}
+    assert {each["_where"] for each in rows} == {"mine"}
+
+
+def test_folder_in_which_the_log_lies_can_be_imported_again(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (folder / "q.csv").write_text(HEAD + ROW, encoding="utf-8")
+    imported(capsys, ".")
+    before = texts()
+
+    told = imported(capsys, ".")
+
+    assert texts() == before
+    assert f"files of the log {LOGS} itself were left out" in told["notes"]
+
+
+def test_nothing_written_is_told_as_such(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (folder / "a.csv").write_text(HEAD + ROW, encoding="utf-8")
+    (folder / "b.csv").write_text(HEAD + ROW + "\n", encoding="utf-8")
+    (folder / "c.csv").write_text(HEAD + "?,,2026-03-02\n", encoding="utf-8")
+
+    outs = []
+    for arguments in (["a.csv"], ["b.csv"], ["c.csv", "--only-sql", "--map", "generated_sql=sql"]):
+        assert cli.run(["import", *arguments]) == 0
+        outs.append(capsys.readouterr().out.splitlines()[-1])
+
+    assert outs == [
+        "  stef report",
+        f"The log {LOGS} holds all of it already; there is nothing new to score.",
+        "No row was written; there is nothing new to score.",
+    ]
+
+
+def test_delimiter_that_excel_tells_counts(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (folder / "q.csv").write_text(f"sep=;\nquestion;sql;date\n{QUESTION};{SQL};2026-03-02\n", encoding="utf-8")
+
+    imported(capsys, "q.csv")
+
+    assert log("user_question", "generated_sql") == [{"user_question": QUESTION, "generated_sql": SQL}]
