@@ -256,7 +256,7 @@ def _show_next(console: Console, imported: Imported, root: str) -> None:
         return
     rows = sum(imported.days.values())
     span = str(days[0]) if len(days) == 1 else f"{len(days)} days, {days[0]} to {days[-1]}"
-    _say(console, f"\nLog        {root}: {rows:,} rows on {span}")
+    _say(console, f"\nLog        {root}: {_rows(rows)} on {span}")
     _say(console, "Next")
     for command in next_commands(days, root):
         _say(console, f"  {command}")

@@ -191,6 +191,10 @@ def _stage(
         before, gone = inbox.publish(stem, also=also)
         if before:
             report.notes.append(f"{report.path} had been imported before; its rows were put in place of the earlier ones")
+        if inbox.others(stem, _begin(source)):
+            report.notes.append(
+                f"{report.path} is also in the log under another agent, version or application; --replace takes those rows away"
+            )
         if gone:
             report.notes.append(f"rows that an earlier import of {report.path} had put on {', '.join(gone)} were taken away")
         rejects = inbox.rejects(stem, refused[stem])
@@ -210,7 +214,7 @@ def _begin(source: Source) -> str:
 
 def _stem(source: Source, options: Options) -> str:
     """Name of a source's files: by what it holds, and for whom; so that it replaces itself and nobody else."""
-    whom = json.dumps({name: options.constants[name] for name in sorted(options.constants)}, ensure_ascii=True)
+    whom = json.dumps([options.constants.get(name) for name in ("agent_id", "agent_version", "app_id")])
     return f"{_begin(source)}{hashlib.sha256(whom.encode()).hexdigest()[:8]}"
 
 

@@ -88,8 +88,10 @@ def find_files(names: Sequence[str]) -> list[Path]:
             inside = [each for each in sorted(path.rglob("*")) if each.is_file() and _wanted(each.relative_to(path))]
             if not inside:
                 raise InputError(f"{name}: holds no file that ends with {', '.join(SUFFIXES)} (or .gz behind it)")
-        elif path.exists():
+        elif path.is_file():
             inside = [path]
+        elif path.exists():
+            raise InputError(f"{name}: is neither a file nor a folder; write what comes from it to a file first")
         else:
             inside = [Path(each) for each in sorted(glob.glob(str(path), recursive=True)) if Path(each).is_file()]
             if not inside:

@@ -287,8 +287,7 @@ def _asked_at(value: Any, mapping: ColumnMap) -> tuple[dt.datetime, bool]:
 def _digest(values: Mapping[str, Any]) -> str:
     """What a row says, as an id: the same row has the same, in whichever file it comes."""
     said = [
-        values[name]
-        for name in ("agent_id", "agent_version", "app_id", "user_question", "enriched_question", "generated_sql", "dialect")
+        values[name] for name in ("agent_id", "agent_version", "app_id", "user_question", "enriched_question", "generated_sql")
     ]
     text = compact_json([*said, values["asked_at"].isoformat()])
     return hashlib.sha256(text.encode()).hexdigest()[:24]

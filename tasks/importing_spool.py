@@ -300,6 +300,10 @@ class Inbox:
         left = {path.parent.name for path in gone} - names
         return before, sorted(name.removeprefix("dt=") for name in left)
 
+    def others(self, stem: str, begin: str) -> bool:
+        """Whether the log has files of the same source under another name."""
+        return any(path.stem != stem for path in self._root.glob(f"dt=*/{begin}*.parquet"))
+
     def rejects(self, stem: str, bad: Path | None) -> Path | None:
         """Put the refused rows of a source beside the log, in place of those of an earlier import."""
         target = self._root / REJECTS / f"{stem}.jsonl"

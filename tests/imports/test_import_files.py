@@ -432,12 +432,23 @@ def test_answers_of_two_agents_in_one_file_stand_side_by_side(folder: Path, caps
     (folder / "q.csv").write_text(f"question,a,b,date\n{QUESTION},SELECT 1,SELECT 2,2026-03-02\n", encoding="utf-8")
 
     for agent in ("a", "b"):
-        imported(capsys, "q.csv", "--map", f"generated_sql={agent}", "--set", f"agent_id={agent}")
+        told = imported(capsys, "q.csv", "--map", f"generated_sql={agent}", "--set", f"agent_id={agent}")
     both = sorted((row["agent_id"], row["generated_sql"]) for row in log())
     imported(capsys, "q.csv", "--map", "generated_sql=a", "--set", "agent_id=c", "--replace")
 
     assert both == [("a", "SELECT 1"), ("b", "SELECT 2")]
+    assert any("also in the log under another agent" in note for note in told["notes"])
     assert [(row["agent_id"], row["generated_sql"]) for row in log()] == [("c", "SELECT 1")]
+
+
+def test_dialect_that_is_said_afterwards_doubles_nothing(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (folder / "q.csv").write_text(HEAD + ROW, encoding="utf-8")
+    imported(capsys, "q.csv")
+    (before,) = log("query_id")
+
+    imported(capsys, "q.csv", "--set", "dialect=mysql")
+
+    assert log("query_id", "dialect") == [before | {"dialect": "mysql"}]
 
 
 def test_longer_export_adds_only_what_is_new(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -546,6 +557,7 @@ def test_answers_without_sql_are_kept_or_left_aside_as_wanted(folder: Path, caps
     ("arguments", "message"),
     [
         (["none.csv"], "none.csv: no such file or folder"),
+        (["/dev/null"], "/dev/null: is neither a file nor a folder"),
         (["*.nothing"], "*.nothing: nothing matches"),
         (
             ["q.csv", "--map", "user_question=qestion"],
