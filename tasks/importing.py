@@ -26,6 +26,7 @@ from tasks.importing_traces import Span, answers, spans_of, trace_format
 
 FORMATS = ("auto", *CONTAINERS, *TRACES)
 SAMPLE = 1_000  # rows that a mapping is chosen from
+LOOKED_AT = 50  # rows by which traces are recognised
 SHOWN = 5  # rows that a dry run shows
 KEPT_BAD = 20  # refused rows that are told one by one
 
@@ -222,14 +223,14 @@ def _open(source: Source, options: Options) -> tuple[FileReport, Iterator[Row | 
     """A file's mapping, and its rows; those of traces are made when all its spans have been read."""
     rows = read_rows(source)
     head = list(itertools.islice(rows, SAMPLE))
-    first = next((row.record for row in head if isinstance(row, Row)), None)
     kind = options.format if options.format in TRACES else None
-    if options.format == "auto" and first is not None:
-        kind = trace_format(first)
+    if options.format == "auto":  # an exporter may write metrics among its spans
+        kinds = (trace_format(row.record) for row in head[:LOOKED_AT] if isinstance(row, Row))
+        kind = next((found for found in kinds if found), None)
     stream: Iterator[Row | BadRow] = itertools.chain(head, rows)
     aside = 0
     if kind is not None:
-        made, aside = _answers(stream, kind)
+        made, aside = _answers(stream, kind, options)
         stream = iter(made)
         head = made[:SAMPLE]
         if not any(isinstance(row, Row) for row in made):
@@ -256,7 +257,7 @@ def _open(source: Source, options: Options) -> tuple[FileReport, Iterator[Row | 
     return report, stream
 
 
-def _answers(stream: Iterable[Row | BadRow], kind: str) -> tuple[list[Row | BadRow], int]:
+def _answers(stream: Iterable[Row | BadRow], kind: str, options: Options) -> tuple[list[Row | BadRow], int]:
     spans: list[Span] = []
     bad: list[Row | BadRow] = []
     for row in stream:
@@ -264,7 +265,7 @@ def _answers(stream: Iterable[Row | BadRow], kind: str) -> tuple[list[Row | BadR
             bad.append(row)
         else:
             spans += spans_of(row.record, kind, row.where)
-    rows, aside = answers(spans)
+    rows, aside = answers(spans, named=any(options.named.get(name) for name in ("user_question", "generated_sql")))
     return [*bad, *rows], aside
 
 
@@ -272,9 +273,10 @@ def _no_content(kind: str) -> str:
     if kind == "otel":
         return (
             "instrumentations leave texts out until they are told to record them"
-            " (OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT=true)"
+            " (OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT=true); if it stands elsewhere, say where:"
+            " --map user_question=attributes.NAME"
         )
-    return "export them with their inputs and outputs"
+    return "export them with inputs and outputs, or say where it stands: --map user_question=FIELD"
 
 
 def _told_format(source: Source, kind: str | None) -> str:

@@ -96,8 +96,12 @@ def spans_of(record: Mapping[str, Any], kind: str, place: str) -> list[Span]:
     return list(readers[kind](record, place))
 
 
-def answers(spans: Iterable[Span]) -> tuple[list[Row], int]:
+def answers(spans: Iterable[Span], *, named: bool = False) -> tuple[list[Row], int]:
     """The answered questions of traces, and how many spans belong to none.
+
+    Args:
+        spans: Of any number of traces, in any order.
+        named: Whether a person says where question or SQL stand: then each agent, and each trace without one, is an answer.
 
     Returns:
         A row for each, with the keys of `COLUMNS`, ``trace_id``, ``span_name``, ``model``, ``session_id``, and `SPANS`.
@@ -108,13 +112,13 @@ def answers(spans: Iterable[Span]) -> tuple[list[Row], int]:
     rows: list[Row] = []
     aside = 0
     for trace in traces.values():
-        groups = list(_groups(trace))
+        groups = list(_groups(trace, named=named))
         rows += [_row(group) for group in groups]
         aside += len(trace) - len({span.span for group in groups for span in group})
     return rows, aside
 
 
-def _groups(trace: Mapping[str, Span]) -> Iterator[list[Span]]:
+def _groups(trace: Mapping[str, Span], *, named: bool) -> Iterator[list[Span]]:
     """Spans that make one answer, the one that stands for it first."""
     under: dict[str, list[Span]] = {}
     loose: list[Span] = []
@@ -127,8 +131,12 @@ def _groups(trace: Mapping[str, Span]) -> Iterator[list[Span]]:
     for agent, group in under.items():
         first = trace[agent]
         group = [first, *(span for span in group if span is not first)]
-        if any(span.question for span in group):
+        if named or any(span.question for span in group):
             yield group
+    if named:
+        if not under:
+            yield sorted(loose, key=lambda span: (span.parent is not None, _order(span.start)))
+        return
     by_question: dict[str, list[Span]] = {}
     for span in loose:
         if span.question and span.kind in (_MODEL, _OTHER):

@@ -96,6 +96,25 @@ def test_paths_lead_into_the_spans_of_an_answer(folder: Path, capsys: pytest.Cap
     assert (row["app_id"], row["agent_id"], row["agent_version"]) == ("north", "asst_1", "7")
 
 
+def test_question_and_sql_in_attributes_of_ones_own_are_reached_in_any_span(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    lines(
+        folder / "spans.jsonl",
+        otlp_export(
+            otlp_span("child", "root", at=2, shop__sql=SQL),
+            otlp_span("root", at=1, shop__question=QUESTION),
+            otlp_span("x", "root"),
+        ),
+    )
+
+    _, (row,) = imported(
+        capsys, "spans.jsonl", "--map", "user_question=attributes.shop.question", "--map", "generated_sql=attributes.shop.sql"
+    )
+
+    assert (row["query_id"], row["user_question"], row["generated_sql"]) == ("root", QUESTION, SQL)
+
+
 def test_agents_under_an_agent_are_part_of_its_answer(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     lines(
         folder / "spans.jsonl",
@@ -262,11 +281,12 @@ def test_spans_without_texts_say_how_texts_are_recorded(folder: Path, capsys: py
     "record",
     [
         {"resourceSpans": None},
+        {"resourceMetrics": [{"scopeMetrics": []}]},
         {"resourceSpans": [None, 1, {"scopeSpans": [2, {"spans": [3, {}]}]}]},
         {"resourceSpans": [{"resource": 1, "scopeSpans": {"a": 1}}]},
         otlp_export({"spanId": 1, "parentSpanId": 1, "attributes": [1, {"key": 1}], "events": 3}),
     ],
-    ids=range(4),
+    ids=range(5),
 )  # fmt: skip
 def test_malformed_spans_are_left_aside(folder: Path, capsys: pytest.CaptureFixture[str], record: Any) -> None:
     lines(folder / "spans.jsonl", record, otlp_export(*agent_trace()))
