@@ -17,8 +17,11 @@ import polars as pl
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from flows import cli
+from tasks.importing_files import DELIMITERS, Row, inspect, read_rows
 from tasks.query_log import list_days, read_partition
 from tests.imports.import_files import QUESTION, SQL, document, lines
 
@@ -805,3 +808,26 @@ def test_delimiter_that_excel_tells_counts(folder: Path, capsys: pytest.CaptureF
     imported(capsys, "q.csv")
 
     assert log("user_question", "generated_sql") == [{"user_question": QUESTION, "generated_sql": SQL}]
+
+
+@settings(deadline=None)
+@given(
+    rows=st.lists(st.lists(st.text(st.characters(codec="utf-8")), min_size=3, max_size=3), min_size=1, max_size=6),
+    delimiter=st.sampled_from(DELIMITERS),
+    end=st.sampled_from(["\n", "\r\n"]),
+)
+def test_every_csv_that_is_written_rightly_is_read_as_it_was(
+    tmp_path_factory: pytest.TempPathFactory, rows: list[list[str]], delimiter: str, end: str
+) -> None:
+    path = tmp_path_factory.mktemp("csv") / "q.csv"
+    with path.open("w", encoding="utf-8", newline="") as handle:
+        writer = csv.writer(handle, delimiter=delimiter, lineterminator=end, quoting=csv.QUOTE_ALL)
+        writer.writerows([["a", "b", "c"], *rows])
+
+    read = list(read_rows(inspect(path, "csv", "utf-8", delimiter)))
+
+    there = [row for row in rows if any(cell.strip() for cell in row)]
+    assert [list(row.record.values()) for row in read if isinstance(row, Row)] == [
+        [cell or None for cell in row] for row in there
+    ]
+    assert len(read) == len(there)
