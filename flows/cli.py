@@ -22,6 +22,7 @@ from flows.commands_cache import cache_app
 from flows.commands_calibrate import calibrate
 from flows.commands_experiment import experiment_app
 from flows.commands_export import export
+from flows.commands_import import import_log
 
 if TYPE_CHECKING:
     import polars as pl
@@ -274,6 +275,7 @@ def migrate(warehouse: WarehouseOption = None, as_json: JsonOption = False) -> N
 app.command()(backfill)
 app.command()(calibrate)
 app.command()(export)
+app.command("import")(import_log)
 rules_app.command("diff")(rules_diff)
 
 
