@@ -20,7 +20,7 @@ from tasks.gates import GateResult, gate_output, refuse
 from tasks.judge import judge_batch
 from tasks.meter import Meter, fan_out
 from tasks.models import run_usage
-from tasks.passing import as_is
+from tasks.passing import as_is, passing
 from tasks.pool import batches_ahead
 from tasks.progress import RowsDone, tell
 from tasks.publish import end_run, publish_day, stage_day
@@ -75,10 +75,11 @@ def extract_rows(
         show: Told which share of the batches is done, 0-1.
     """
     place = place_of(settings, rows.rows)
+    passed = passing(place)
 
     def submit(number: int) -> Any:
         name = f"{rows.day}-{number}"
-        return extract_batch.submit(rows.spool, number, as_is(rules), as_is(settings), name, place)
+        return extract_batch.submit(rows.spool, number, passed(rules), passed(settings), name, place)
 
     meter, done = Meter("read", rows.rows, run_usage(settings)), []
     for extracted in fan_out(submit, rows.batches, batches_ahead(settings), meter):
@@ -107,10 +108,11 @@ def judge_rows(
         show: Told which share of the batches is done, 0-1.
     """
     place = place_of(settings, rows.rows)
+    passed = passing(place)
 
     def submit(number: int) -> Any:
         name = f"{rows.day}-{number}"
-        return judge_batch.submit(rows.spool, number, catalogue, as_is(rules), as_is(settings), rows.day, name, place)
+        return judge_batch.submit(rows.spool, number, catalogue, passed(rules), passed(settings), rows.day, name, place)
 
     meter, done = Meter("judged", rows.rows, run_usage(settings)), []
     for judged in fan_out(submit, rows.batches, batches_ahead(settings), meter):

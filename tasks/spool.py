@@ -29,7 +29,7 @@ from stef_core.rules import Rules
 from stef_core.version import CORE_VERSION
 
 KEPT_DAYS = 7  # a folder that nobody has come back to
-ROWS_AT_ONCE = 20_000  # of a frame that is put together from batches
+ROWS_AT_ONCE = 10_000  # of a frame that is put together from batches
 BATCHES_MAX = 1_000  # of a day; more rows make larger batches
 # what bears on what is read and judged; all else bears on how fast, how dear, or what becomes of it
 _BEARING = ("judge", "model", "base_url", "fused", "samples", "sample_temperature", "logprobs", "batch_size")

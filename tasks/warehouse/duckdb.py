@@ -23,7 +23,7 @@ _CONFIG: dict[str, str | bool | int | float | list[str]] = {
     "autoinstall_known_extensions": "false",
     "allow_community_extensions": "false",
 }
-_MEMORY = "768MB"  # beyond it DuckDB works on disk, beside its file; its own limit is most of the machine's memory
+_MEMORY = "192MB"  # of a writer; beyond it DuckDB works on disk, beside its file. Its own limit is most of the machine's memory
 _WRITE_FOR_ALL = 0o222
 _NOT_FOR_OTHERS = 0o770  # questions and SQL of a business: never for everybody, whatever the umask says
 
@@ -185,11 +185,9 @@ class DuckdbWarehouse(SqlWarehouse):
 
     def _append(self, table: str, frame: pl.DataFrame) -> None:
         names = ", ".join(frame.columns)
-        self._open.register("arriving", frame)
-        try:
-            self._open.execute(f"INSERT INTO {table} ({names}) SELECT {names} FROM arriving")  # noqa: S608
-        finally:
-            self._open.unregister("arriving")
+        # found by its name; one that is registered is held until the transaction ends
+        arriving = frame.to_arrow()  # noqa: F841
+        self._open.execute(f"INSERT INTO {table} ({names}) SELECT {names} FROM arriving")  # noqa: S608
 
     @contextmanager
     def _errors(self) -> Iterator[None]:
@@ -275,7 +273,8 @@ class _Copy(DuckdbWarehouse):
 def _connect(path: Path, *, read_only: bool) -> duckdb.DuckDBPyConnection:
     connection = duckdb.connect(str(path), read_only=read_only, config=_CONFIG)
     connection.execute("SET TimeZone = 'UTC'")
-    connection.execute(f"SET memory_limit = '{_MEMORY}'")
+    if not read_only:
+        connection.execute(f"SET memory_limit = '{_MEMORY}'")
     return connection
 
 
