@@ -26,7 +26,8 @@ from tasks.spool import Spool
 # what a batch leaves in the spool
 LOG, READ, FACTS, CATALOGUE, SCORES, FINDINGS = "log", "read", "facts", "catalogue", "scores", "findings"
 ENDLESS = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)  # stands for when a day was scored until it is
-NOT_FINAL = UNANSWERED | {"budget_exhausted"}  # reasons of rows that the next run asks about again
+UNASKED = UNANSWERED | {"budget_exhausted"}  # reasons of rows that nobody gave an answer for
+_OF_ENDPOINT = ("judge_", "question_reader_", "budget_")  # reasons that another day, key or budget may take away
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,7 +88,7 @@ def extract(
     facts = shown_facts(((row.record, row.reading.sql) for row in read), lambda record: own[record.app_id])
     spool.write(FACTS, number, facts)
     spool.write_objects(READ, number, [replace(row, record=None) for row in read])  # type: ignore[arg-type]  # they are in the log
-    if not any(row.reason in NOT_FINAL for row in read):
+    if not any((row.reason or "").startswith(_OF_ENDPOINT) for row in read):
         spool.note(READ, number, asdict(done))
     return done
 
@@ -141,7 +142,7 @@ def judge(
     into = spool.within(catalogue)
     into.write(SCORES, number, scores)
     into.write(FINDINGS, number, findings)
-    if not NOT_FINAL & set(done.reasons):
+    if not any(reason.startswith(_OF_ENDPOINT) for reason in done.reasons):
         into.note(SCORES, number, asdict(done))
     return done
 
@@ -220,6 +221,6 @@ def _answered(judged: pl.DataFrame) -> int:
 
 
 def _said(judged: pl.DataFrame, findings: pl.DataFrame) -> dict[str, str]:
-    unasked = judged.filter(pl.col("reason").is_in(list(NOT_FINAL))).select("query_id", "reason")
+    unasked = judged.filter(pl.col("reason").is_in(list(UNASKED))).select("query_id", "reason")
     told = findings.filter(pl.col("code") == "judge_unavailable").join(unasked, on="query_id", maintain_order="left")
     return dict(reversed(told.select("reason", "message").rows()))

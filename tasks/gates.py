@@ -151,9 +151,13 @@ _ROW_COUNTS = ("expect_table_row_count_to_be_between", "expect_table_row_count_t
 
 def _count_anew(whole: Any) -> None:
     """Shares, and whether the number of rows is right, of all parts together."""
-    if elements := whole.result.get("element_count"):
-        percent = 100.0 * whole.result.get("unexpected_count", 0) / elements
-        whole.result |= {name: percent for name in ("unexpected_percent", "unexpected_percent_total") if name in whole.result}
+    elements, there = whole.result.get("element_count", 0), whole.result.get("unexpected_count", 0)
+    for name, of in (
+        ("unexpected_percent", elements - whole.result.get("missing_count", 0)),
+        ("unexpected_percent_total", elements),
+    ):
+        if name in whole.result and of:
+            whole.result[name] = there / of * 100
     if whole.expectation_config.type in _ROW_COUNTS and not _error(whole.exception_info):
         arguments, rows = whole.expectation_config.kwargs, whole.result["observed_value"]
         exact = arguments.get("value")

@@ -23,9 +23,9 @@ IDLE_S = 60  # after which a process that has nothing to do ends
 
 def processes_of(settings: Settings, rows: int) -> int:
     """How many processes work on a day of so many rows; 1: none beside this one."""
-    if settings.judge != "symbolic" or rows < ROWS_WORTH:
+    if settings.judge != "symbolic":
         return 1
-    return settings.processes or usable_cores()
+    return settings.processes or (usable_cores() if rows >= ROWS_WORTH else 1)
 
 
 def batches_ahead(settings: Settings) -> int:

@@ -109,11 +109,11 @@ class Spool:
     def _put(self, path: Path, write: Callable[[Path], object]) -> None:
         draft = path.with_name(f".{path.name}.{uuid.uuid4().hex}")
         try:
-            write(draft)
-        except FileNotFoundError:
             _make(self.folder)
             write(draft)
-        os.replace(draft, path)
+            os.replace(draft, path)
+        finally:
+            draft.unlink(missing_ok=True)
 
     # --- the folder -------------------------------------------------------------------------------------------------
 
@@ -229,8 +229,8 @@ def sweep(root: Path, day: Any = None, *, clock: Callable[[], float] = time.time
 
 
 def _make(folder: Path) -> None:
-    folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-    folder.chmod(0o700)
+    if not folder.is_dir():
+        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
 
 
 _DATES = frozenset({"datetime", "date", "time", "timedelta", "timezone"})

@@ -12,7 +12,19 @@ import polars as pl
 import pytest
 
 from stef_core import Evaluation, QueryRecord, evaluate
-from stef_core.catalogue import KEPT, Catalogue, catalogue_of, compared_texts, facts_of, mine, shape_of, witness_of
+from stef_core import catalogue as module
+from stef_core.catalogue import (
+    KEPT,
+    Catalogue,
+    catalogue_of,
+    compared_texts,
+    facts_of,
+    log_catalogue,
+    mine,
+    shape_of,
+    shown_facts,
+    witness_of,
+)
 from stef_core.extract.sql import extract_sql
 from stef_core.frames import LOG_CATALOGUE
 from stef_core.rules import RedactKind, Rules
@@ -209,6 +221,41 @@ def test_days_add_up_to_what_one_long_day_would_show() -> None:
 
     assert apart.fingerprint == at_once.fingerprint
     assert apart.fingerprint != catalogue_of(mined(parts[0])).fingerprint
+
+
+def test_parts_of_a_day_make_the_catalogue_of_the_day() -> None:
+    records = [
+        asked(f"Which books of {n}?", f"SELECT title FROM books WHERE year = {n % 3} AND author = 'A{n % 4}'")
+        for n in range(40)
+    ]
+    rows = [(record, extract_sql(record.generated_sql, record.dialect)) for record in records]
+    parts = [shown_facts(rows[start : start + 7]) for start in range(0, len(rows), 7)]
+    shown = pl.concat(parts).lazy()
+    place = pl.concat_str("app_id", "kind", "key").hash() % 3
+
+    whole = mine(rows, DAY)
+
+    assert log_catalogue([shown], DAY).equals(whole)
+    assert log_catalogue([shown.filter(place == number) for number in range(3)], DAY).equals(whole)
+
+
+def test_of_values_the_ones_that_most_questions_show_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "VALUES_KEPT", 2)
+    records = [
+        asked(f"Which books of {n}?", f"SELECT title FROM books WHERE author = '{name}'")
+        for n, name in enumerate(["Byatt", "Byatt", "Carey", "Carey", "Atwood", "Drabble"])
+    ]
+
+    day = mined(records)
+
+    kept = day.filter(pl.col("kind") == "literal")["questions"].to_list()
+    assert kept == [2, 2]
+    assert day.filter(pl.col("kind") == "column").height == 2
+    other = mined([asked(f"Which books at {n}?", "SELECT title FROM books WHERE author = 'Eco'") for n in range(3)])
+    both = catalogue_of(pl.concat([day, other.with_columns(dt=pl.lit(DAY + dt.timedelta(days=1)))]))
+    witness = both.witness(records[0])
+    assert witness is not None
+    assert sum(kind == "literal" for kind, _ in witness.facts) == 2
 
 
 def test_an_empty_log_makes_an_empty_catalogue() -> None:

@@ -51,6 +51,7 @@ class Runs:
             "STEF_MODEL": "m",
             "STEF_BASE_URL": base_url,
             "STEF_CACHE": str(folder / "answers.sqlite"),
+            "STEF_SPOOL": str(folder / "spool"),
             "STEF_MARKER_KEY": "k" * 32,  # the endpoint answers by the text it is sent, so runs that are compared send the same
             "STEF_CONCURRENCY": "32",
             "PREFECT_LOGGING_LEVEL": "CRITICAL",

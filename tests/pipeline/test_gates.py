@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+from collections.abc import Iterator
 from typing import Any
 
 import polars as pl
@@ -546,3 +547,63 @@ def test_a_first_day_is_compared_with_nothing() -> None:
 
     assert [result.gate for result in results] == ["volume", "agent_drift"]
     assert all(result.failures == () for result in results)
+
+
+# --- tables in several frames ---
+
+
+@pytest.mark.parametrize("cut", [1, 2, 5, 9])
+def test_a_table_in_several_frames_is_judged_as_one(cut: int) -> None:
+    rows: list[dict[str, Any]] = [{"query_id": f"q{n}"} for n in range(9)]
+    rows[1] |= {"phi": 101.0}
+    rows[4] |= {"phi": -1.0, "agent_id": "other"}
+    rows[7] |= {"status": "lost", "phi": 300.0}
+    rows[8] |= {"band": None}
+    frame = scores(*rows)
+
+    whole = check("scores", frame, expectations.scores_suite(), day=DAY, keys=("query_id", "agent_id"))
+    parts = check("scores", frame.iter_slices(cut), expectations.scores_suite(), day=DAY, keys=("query_id", "agent_id"))
+
+    assert parts == whole
+    assert len(whole.failures) >= 4
+    names = ("element_count", "unexpected_count", "missing_count", "unexpected_percent", "unexpected_percent_total")
+    told = [[(r.success, *map(r.result.get, names)) for r in outcome.validation.results] for outcome in (whole, parts)]
+    assert told[1] == told[0]
+    assert parts.validation.success is False
+
+
+def test_rows_are_counted_over_all_frames() -> None:
+    frame = pl.DataFrame({"query_id": ["a", "b", "c"], "agent_id": "x", "in_log": 1, "in_scores": 1})
+
+    held = check("scores", frame.iter_slices(2), expectations.conservation_suite(3), day=DAY)
+    lost = check("scores", frame.iter_slices(2), expectations.conservation_suite(4), day=DAY)
+
+    assert held.passed
+    assert [failure.message for failure in lost.failures] == [
+        f"gate scores: row count on {DAY} is 3, required 4 (ExpectTableRowCountToEqual)"
+    ]
+
+
+def test_conservation_finds_what_is_lost_doubled_or_made_up_in_any_part(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tasks.gates.ROWS_AT_ONCE", 2)
+    left = pl.DataFrame({"query_id": ["a", "b", "c", "d", "e"], "agent_id": "x"})
+    right = pl.DataFrame({"query_id": ["a", "b", "b", "d", "e", "f"], "agent_id": "x"})
+
+    parts = list(conservation(left, right))
+
+    found = {row["query_id"]: (row["in_log"], row["in_scores"]) for part in parts for row in part.iter_rows(named=True)}
+    assert len(parts) == 3
+    assert found == {"a": (1, 1), "b": (1, 2), "c": (1, 0), "d": (1, 1), "e": (1, 1), "f": (0, 1)}
+
+
+def test_a_staged_table_without_rows_is_put_to_its_suite() -> None:
+    class Nothing:
+        def frames(self) -> Iterator[pl.DataFrame]:
+            return iter(())
+
+        def lazy(self) -> pl.LazyFrame:
+            return QUERY_SCORES.to_frame().lazy()
+
+    results = check_output(log().clear(), Nothing(), findings().clear(), agent_daily(), day=DAY, coverage_min=0.95)
+
+    assert not results[0].passed

@@ -5,16 +5,20 @@ from __future__ import annotations
 import datetime as dt
 import hashlib
 import json
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
 import polars as pl
 import pyarrow as pa
 import pyarrow.fs as pafs
+import pyarrow.parquet as pq
 import pytest
 
-from stef_core.errors import InputError
-from tasks.query_log import PARTITION_LOG, read_partition
+from stef_core.errors import InputError, TransientError
+from tasks import query_log
+from tasks.query_log import PARTITION_LOG, LogDay, read_partition, spool_partition
+from tasks.spool import open_spool
 from tests.logs import DAY, NOON, table, write
 
 
@@ -252,3 +256,76 @@ def test_log_is_read_through_a_uri_and_through_any_filesystem(tmp_path: Path) ->
 def test_unknown_scheme_is_refused(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="ftp://host/logs: no file system that can be read"):
         read_partition("ftp://host/logs", DAY)
+
+
+# --- into a spool ---
+
+
+@pytest.mark.parametrize("size", [1, 3, 7, 100])
+def test_a_spooled_day_is_the_day(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, size: int) -> None:
+    monkeypatch.setattr("tasks.query_log.ROWS_READ", 4)
+    ids = ["q1", "q2", "q1", "q3", "q4", "q2", "q5", "q3", "q6"]
+    late = [NOON, *([NOON + dt.timedelta(days=1)] * 8)]
+    write(
+        tmp_path / "logs",
+        table(9, query_id=ids, asked_at=pa.array(late, pa.timestamp("us", "UTC")), note=[str(n) for n in range(9)]),
+        table(3, query_id=["q6", "q7", None], agent_id=["a", None, "b"]),
+    )
+    whole = read_partition(str(tmp_path / "logs"), DAY)
+
+    spooled = spool_partition(str(tmp_path / "logs"), DAY, open_spool(tmp_path / "spool", DAY), size)
+
+    told = {each.name for each in fields(LogDay)}
+    assert {name: getattr(spooled, name) for name in told} == {name: getattr(whole, name) for name in told}
+    assert (spooled.rows, spooled.repeats, spooled.duplicates) == (8, 4, ("q1", "q2", "q3", "q6"))
+    assert spooled.lazy().collect().equals(whole.frame)
+    assert pl.concat(spooled.frames()).equals(whole.frame)
+    heights = [pl.read_parquet(part).height for part in spooled.spool.parts("log")]
+    assert len(heights) == spooled.batches
+    assert heights[:-1] == [size] * (len(heights) - 1)
+
+
+def test_ids_whose_hashes_are_alike_are_told_apart(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tasks.query_log.ROWS_READ", 2)
+    monkeypatch.setattr(pl.Series, "hash", lambda series: pl.Series([7] * series.len(), dtype=pl.UInt64))
+    write(tmp_path, table(5, query_id=["a", "b", "c", "a", "d"]))
+
+    partition = read_partition(str(tmp_path), DAY)
+
+    assert partition.frame["query_id"].to_list() == ["a", "b", "c", "d"]
+    assert partition.duplicates == ("a",)
+
+
+def test_a_large_day_has_larger_batches(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tasks.query_log.BATCHES_MAX", 2)
+    write(tmp_path / "logs", table(5))
+
+    spooled = spool_partition(str(tmp_path / "logs"), DAY, open_spool(tmp_path / "spool", DAY), 1)
+
+    assert (spooled.batches, spooled.rows) == (2, 5)
+
+
+def test_a_file_that_is_replaced_while_it_is_read_is_read_again_by_the_next_try(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = write(tmp_path, table(3))
+    true = query_log._rows_of
+
+    def replaced(*arguments: Any) -> pl.DataFrame:
+        pq.write_table(table(2), folder / "arriving")
+        (folder / "arriving").rename(folder / "part-0.parquet")
+        return true(*arguments)
+
+    monkeypatch.setattr(query_log, "_rows_of", replaced)
+    with pytest.raises(TransientError, match=r"part-0.parquet: was replaced while it was read; run the day again"):
+        read_partition(str(tmp_path), DAY)
+    monkeypatch.setattr(query_log, "_rows_of", true)
+    assert read_partition(str(tmp_path), DAY).rows == 2
+
+
+def test_a_day_without_rows_has_no_batches(tmp_path: Path) -> None:
+    write(tmp_path / "logs", table(0))
+
+    spooled = spool_partition(str(tmp_path / "logs"), DAY, open_spool(tmp_path / "spool", DAY), 5)
+
+    assert (spooled.batches, spooled.rows, spooled.lazy().collect().height) == (0, 0, 0)

@@ -1,0 +1,82 @@
+"""Processes beside the run's own: the same results, and the death of one is a reason to try again."""
+
+from __future__ import annotations
+
+import os
+import signal
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from stef_core.errors import InputError, TransientError
+from tasks.crew import Crew
+from tasks.pool import ROWS_WORTH, batches_ahead, compute, processes_of, usable_cores
+from tasks.settings import Settings
+
+
+def place() -> int:
+    return os.getpid()
+
+
+def die_once(marker: Path) -> str:
+    if not marker.exists():
+        marker.touch()
+        os.kill(os.getpid(), signal.SIGKILL)
+    return "alive"
+
+
+def refuse() -> None:
+    raise InputError("row 3 is wrong")
+
+
+def crew_of(*, crew: Crew) -> Crew:
+    return crew
+
+
+def test_one_process_is_this_one() -> None:
+    assert compute(1, place) == os.getpid()
+
+
+def test_several_threads_share_so_many_processes() -> None:
+    with ThreadPoolExecutor(6) as threads:
+        places = set(threads.map(lambda _: compute(2, place), range(40)))
+
+    assert os.getpid() not in places
+    assert len(places) <= 2
+
+
+def test_the_death_of_a_process_is_transient(tmp_path: Path) -> None:
+    marker = tmp_path / "died"
+
+    with pytest.raises(TransientError, match="a process that worked on a batch ended"):
+        compute(2, die_once, marker)
+    assert compute(2, die_once, marker) == "alive"
+
+
+def test_errors_of_a_process_arrive_as_they_are() -> None:
+    with pytest.raises(InputError, match="row 3 is wrong"):
+        compute(2, refuse)
+
+
+def test_one_of_a_crew_works_where_it_is(tmp_path: Path) -> None:
+    crew = Crew(processes=3, ledger=tmp_path / "l")
+
+    assert compute(crew, crew_of) == crew
+
+
+@pytest.mark.parametrize(
+    ("settings", "rows", "count"),
+    [
+        (Settings(), ROWS_WORTH - 1, 1),
+        (Settings(), ROWS_WORTH, usable_cores()),
+        (Settings(processes=3), 1, 3),
+        (Settings(judge="openai", model="m", processes=3), ROWS_WORTH, 1),  # it waits for an endpoint, in threads
+    ],
+)
+def test_small_days_and_days_that_wait_stay_in_one_process(settings: Settings, rows: int, count: int) -> None:
+    assert processes_of(settings, rows) == count
+
+
+def test_a_cluster_gets_more_batches_ahead() -> None:
+    assert batches_ahead(Settings(runner="dask")) > batches_ahead(Settings(processes=2)) == 16
