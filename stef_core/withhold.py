@@ -9,11 +9,10 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-import sqlglot
 from sqlglot.errors import SqlglotError
 from sqlglot.tokenizer_core import Token, TokenType
 
-from stef_core.dialects import sqlglot_dialect
+from stef_core.dialects import dialect_of, sqlglot_dialect
 from stef_core.extract.sql_text import unpack
 from stef_core.injection import suspected, suspected_name, visible
 
@@ -229,7 +228,7 @@ def _written(sql: str, tokens: list[Token], piece_of: Callable[[Token, str], str
 
 def _tokens(sql: str, dialect: str | None) -> list[Token] | None:
     try:
-        return sqlglot.Dialect.get_or_raise(sqlglot_dialect(dialect) or None).tokenize(sql)
+        return dialect_of(sqlglot_dialect(dialect)).tokenize(sql)
     except (SqlglotError, ValueError):
         return None
 

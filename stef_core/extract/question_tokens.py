@@ -10,13 +10,14 @@ from stef_core.lexicon import lemma, number_of
 from stef_core.vocabulary import STOP_WORDS
 
 _TOKEN = re.compile(
-    r"""(?P<q>"[^"]{1,200}" | “[^”]{1,200}” | ‘[^’]{1,200}’(?!\w) | `[^`]{1,120}` | «[^»]{1,200}»
+    r"""(?P<plain>[A-DFH-TV-Za-z][\w@]*(?:[-'’./&:+](?=\w)[\w@]*)*)  # most words: begins as no other kind, no currency does
+    | (?P<q>"[^"]{1,200}" | “[^”]{1,200}” | ‘[^’]{1,200}’(?!\w) | `[^`]{1,120}` | «[^»]{1,200}»
             | (?<![\w])'(?:[^']|'(?=\w)){1,200}'(?!\w))
     | (?P<t>\d{4}[-/]\d{1,2}[-/]\d{1,2}(?:[T ]\d{1,2}:\d{2}(?::\d{2})?(?:\.\d+)?)?(?![\w/-])
             | \d{1,2}/\d{1,2}/\d{4}(?:\ \d{1,2}:\d{2}(?::\d{2})?(?:\ [AP]M)?)?(?!\w))
     | (?P<n>(?<![\w.])[-−]?(?:[$€£]|USD|EUR|GBP)?(?:\d{1,3}(?:,\d{3})+|\d+)(?:\.\d+)?
             (?:%|(?:st|nd|rd|th|k|K|M|bn|cm|kg|km|mm|lbs?|USD|EUR|usd|eur|hp|mph|GB|MB)\b|(?![\w]|-\w|[.:/]\d)))
-    | (?P<w>(?:[@#]|(?<=\s)\.(?=[a-z]))?[^\W_](?:[\w@]|[-'’./&:+](?=\w))*)
+    | (?P<w>(?:[@#]|(?<=\s)\.(?=[a-z]))?[^\W_][\w@]*(?:[-'’./&:+](?=\w)[\w@]*)*)
     | (?P<p><=|>=|!=|<>|[^\s\w])""",
     re.VERBOSE,
 )
@@ -47,10 +48,10 @@ def tokenize(text: str) -> list[Token]:
     out: list[Token] = []
     for match in _TOKEN.finditer(_NUMERO.sub("number ", text)):
         kind, piece = match.lastgroup or "p", match.group()
-        if kind == "n":
-            out.append(_number(piece))
-        elif kind == "w":
+        if kind in ("plain", "w"):
             out.append(_word(piece))
+        elif kind == "n":
+            out.append(_number(piece))
         elif kind == "q":
             inner = piece[1:-1].strip()
             out.append(
