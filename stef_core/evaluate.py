@@ -15,7 +15,7 @@ from pathlib import PurePath
 from typing import Protocol, TypeVar
 
 from stef_core.align import align
-from stef_core.bearing import bearing_rules
+from stef_core.bearing import bearing_hash
 from stef_core.catalogue import Catalogue, Witness
 from stef_core.dialects import sqlglot_dialect
 from stef_core.enrichment import compare_enrichment
@@ -255,7 +255,7 @@ def _examine(read: Read, rules: Rules, catalogue: Catalogue | None) -> Examined:
             rival=rival,
             rules_app=rules.app_id,
             rules_version=rules.content_hash,
-            rules_hash=bearing_rules(rules, reading).content_hash,
+            rules_hash=bearing_hash(rules, reading),
             catalogue=catalogue.fingerprint_of(record.app_id) if catalogue else None,
             reason=reason,
             message=message,

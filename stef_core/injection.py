@@ -107,7 +107,7 @@ def separate(text: str) -> Separated:
     return found if found.cut else Separated(visible(text).strip())
 
 
-@lru_cache(maxsize=4_096)
+@lru_cache(maxsize=32_768)  # a day is read as a whole before it is examined: its questions come twice
 def _separated(text: str) -> Separated:
     seen = visible(text).strip()
     if not suspected(text):

@@ -79,7 +79,7 @@ def assert_only_the_bad_row_lacks_a_score(evaluations: list[Evaluation]) -> Eval
     return bad
 
 
-@pytest.mark.parametrize("stage", ["extract_sql", "align", "compare_enrichment", "bearing_rules"])
+@pytest.mark.parametrize("stage", ["extract_sql", "align", "compare_enrichment", "bearing_hash"])
 def test_a_fault_in_a_stage_leaves_its_row_unscored_and_the_others_as_they_were(
     stage: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
