@@ -28,7 +28,7 @@ _SCALE = {"k": 1_000, "K": 1_000, "M": 1_000_000, "bn": 1_000_000_000}
 _BIG = {"hundred": 100, "thousand": 1_000, "million": 1_000_000, "billion": 1_000_000_000}
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class Token:
     """One token. ``kind``: w word, n number, q quoted string, d date or period, p punctuation."""
 
@@ -60,7 +60,7 @@ def tokenize(text: str) -> list[Token]:
         elif kind == "t":
             out.append(Token("t", piece, piece, piece, value=piece))
         else:
-            out.append(Token("p", piece, piece, piece))
+            out.append(_sign(piece))
     return _join_numbers(out)
 
 
@@ -80,21 +80,22 @@ def _number(piece: str) -> Token:
     return Token("n", piece, piece.casefold(), piece.casefold(), value=figure, ordinal=tail in ("st", "nd", "rd", "th"))
 
 
-@lru_cache(maxsize=16_384)
-def _word_parts(piece: str) -> tuple[str, str, bool, bool, int | None]:
+@lru_cache(maxsize=16_384)  # a log has few words: a question's tokens are mostly those of other questions
+def _word(piece: str) -> Token:
     low = piece.casefold().replace("’", "'")
     low = low.removesuffix("'s") if low not in ("'s",) else low
     low = low.rstrip("'")
     code = any(c.isdigit() for c in low) or "_" in low or "@" in low
     capital = piece[0].isupper() and (low not in STOP_WORDS or low in _ALSO_NAMES)
-    return low, low if code else lemma(low), capital, code, number_of(low)
-
-
-def _word(piece: str) -> Token:
-    low, base, capital, code, number = _word_parts(piece)
+    number = number_of(low)
     if number is not None and not capital:
         return Token("n", piece, low, low, value=number, spelled=True)
-    return Token("w", piece, low, base, capital=capital, code=code)
+    return Token("w", piece, low, low if code else lemma(low), capital=capital, code=code)
+
+
+@lru_cache(maxsize=1_024)
+def _sign(piece: str) -> Token:
+    return Token("p", piece, piece, piece)
 
 
 def _join_numbers(tokens: list[Token]) -> list[Token]:
