@@ -51,6 +51,7 @@ bench: $(VENV)/.dev
 	$(BIN)/python -m benchmarks.agreement
 	$(BIN)/python -m benchmarks.llm_throughput
 	$(BIN)/python -m benchmarks.backfill
+	$(BIN)/python -m benchmarks.symbolic_path
 	$(BIN)/python -m benchmarks.report
 	$(BIN)/python -m benchmarks.bi --postgres
 	$(BIN)/python -m benchmarks.alerts

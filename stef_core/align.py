@@ -84,10 +84,12 @@ def align(record: QueryRecord, reading: Reading, rules: Rules, witness: Witness 
 
 
 def _distinct(conditions: Iterable[Condition]) -> tuple[Condition, ...]:
+    parts = [p for c in conditions for p in (c.conditions if isinstance(c, AllOf) else (c,))]
+    if len(parts) < 2:
+        return tuple(parts)  # as most are: no need to write them out
     out: dict[str, Condition] = {}
-    for condition in conditions:
-        for part in condition.conditions if isinstance(condition, AllOf) else (condition,):
-            out.setdefault(repr(part), part)
+    for part in parts:
+        out.setdefault(repr(part), part)
     return tuple(out.values())
 
 

@@ -58,22 +58,38 @@ def bearing_of(reading: Reading) -> Bearing:
     columns = {name for _, name in sql.columns}
     for condition in (condition for spec in specs for condition in spec.filters):
         columns |= set(_columns_of(condition))
+    return Bearing(
+        columns=frozenset(columns),
+        words=frozenset().union(*(spec.mentions.lemmas for spec in specs)),
+        has=_has(reading),
+    )
+
+
+def _has(reading: Reading) -> frozenset[str]:
+    sql = reading.sql
     has = {
         "limit": sql.limit is not None,
         "order_by": bool(sql.order_by),
         "enriched": reading.enriched is not None,
         "no_sql": sql.parse_status == "no_sql",
     }
-    return Bearing(
-        columns=frozenset(columns),
-        words=frozenset().union(*(spec.mentions.lemmas for spec in specs)),
-        has=frozenset(name for name, there in has.items() if there),
-    )
+    return frozenset(name for name, there in has.items() if there)
 
 
 def bearing_rules(rules: Rules, reading: Reading) -> Rules:
     """The part of the rules that can bear on a row."""
     return bearing_of(reading).rules(rules)
+
+
+def bearing_hash(rules: Rules, reading: Reading) -> str:
+    """Content hash of the part of the rules that can bear on a row."""
+    if any(getattr(rules, name) for name in ENTRIES):
+        return bearing_rules(rules, reading).content_hash
+    has = _has(reading)  # without entries nothing else tells rows apart
+    known = rules.bearing_hashes.get(has)
+    if known is None:
+        known = rules.bearing_hashes[has] = bearing_rules(rules, reading).content_hash
+    return known
 
 
 def input_hash(record: QueryRecord) -> str:

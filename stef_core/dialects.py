@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from sqlglot.dialects.dialect import Dialects
+from functools import lru_cache
+
+from sqlglot.dialects.dialect import Dialect, Dialects
 
 # names that logs carry and sqlglot does not know
 _ALIASES = {
@@ -33,6 +35,12 @@ def sqlglot_dialect(name: str | None) -> str | None:
     folded = name.strip().casefold()
     folded = _ALIASES.get(folded, folded)
     return folded if folded in _KNOWN or folded == "" else None
+
+
+@lru_cache(maxsize=64)  # making one takes as long as a short query's tokens; it holds no state of a query
+def dialect_of(name: str | None) -> Dialect:
+    """sqlglot's dialect of a name that `sqlglot_dialect` gave; ANSI where it is empty or None."""
+    return Dialect.get_or_raise(name or None)
 
 
 def known_dialects() -> list[str]:

@@ -415,33 +415,9 @@ def relate(asked: Domain, applied: Domain, same: Callable[[Any, Any], bool] = sa
         same: Equality of two values in normal form (mappings included).
     """
     a, b = _comparable(asked, applied)
-    table: dict[tuple[Kind, Kind], Callable[[Domain, Domain, Callable[[Any, Any], bool]], Relation]] = {
-        ("set", "set"): _sets,
-        ("set", "not_set"): _negated_sets,
-        ("not_set", "set"): _negated_sets,
-        ("not_set", "not_set"): _sets,
-        ("range", "range"): _ranges,
-        ("period", "period"): _periods,
-        ("part", "part"): _parts,
-        ("period", "part"): _part_of_period,
-        ("like", "like"): _patterns,
-        ("not_like", "not_like"): _patterns,
-        ("set", "like"): _pattern_of_value,
-        ("like", "set"): _value_of_pattern,
-        ("not_set", "not_like"): _pattern_of_value,
-        ("set", "not_like"): _negated_pattern,
-        ("not_set", "like"): _negated_pattern,
-        ("like", "not_like"): _negated_pattern,
-        ("not_like", "like"): _negated_pattern,
-        ("relative", "relative"): _relatives,
-        ("set", "range"): _value_in_range,
-        ("range", "set"): _range_for_value,
-        ("scalar", "scalar"): _scalars,
-        ("column", "column"): _columns,
-    }
     if a.kind in ("null", "not_null") and b.kind in ("null", "not_null"):
         return "equal" if a.kind == b.kind else "negated"
-    rule = table.get((a.kind, b.kind))
+    rule = _RULES.get((a.kind, b.kind))
     return rule(a, b, same) if rule else "incomparable"
 
 
@@ -658,3 +634,29 @@ def _scalars(a: Domain, b: Domain, same: Callable[[Any, Any], bool]) -> Relation
 
 def _columns(a: Domain, b: Domain, same: Callable[[Any, Any], bool]) -> Relation:
     return "equal" if a.op == b.op else "direction"
+
+
+_RULES: dict[tuple[Kind, Kind], Callable[[Domain, Domain, Callable[[Any, Any], bool]], Relation]] = {
+    ("set", "set"): _sets,
+    ("set", "not_set"): _negated_sets,
+    ("not_set", "set"): _negated_sets,
+    ("not_set", "not_set"): _sets,
+    ("range", "range"): _ranges,
+    ("period", "period"): _periods,
+    ("part", "part"): _parts,
+    ("period", "part"): _part_of_period,
+    ("like", "like"): _patterns,
+    ("not_like", "not_like"): _patterns,
+    ("set", "like"): _pattern_of_value,
+    ("like", "set"): _value_of_pattern,
+    ("not_set", "not_like"): _pattern_of_value,
+    ("set", "not_like"): _negated_pattern,
+    ("not_set", "like"): _negated_pattern,
+    ("like", "not_like"): _negated_pattern,
+    ("not_like", "like"): _negated_pattern,
+    ("relative", "relative"): _relatives,
+    ("set", "range"): _value_in_range,
+    ("range", "set"): _range_for_value,
+    ("scalar", "scalar"): _scalars,
+    ("column", "column"): _columns,
+}

@@ -11,11 +11,12 @@ import logging
 import traceback
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from pathlib import PurePath
 from typing import Protocol, TypeVar
 
 from stef_core.align import align
-from stef_core.bearing import bearing_rules
+from stef_core.bearing import bearing_hash
 from stef_core.catalogue import Catalogue, Witness
 from stef_core.dialects import sqlglot_dialect
 from stef_core.enrichment import compare_enrichment
@@ -28,6 +29,8 @@ from stef_core.injection import separate, suspected_name
 from stef_core.judge.cap import UNTOLD, capped
 from stef_core.judge.symbolic import SymbolicJudge
 from stef_core.records import (
+    Alignment,
+    Enrichment,
     Evaluation,
     Evidence,
     Finding,
@@ -255,7 +258,7 @@ def _examine(read: Read, rules: Rules, catalogue: Catalogue | None) -> Examined:
             rival=rival,
             rules_app=rules.app_id,
             rules_version=rules.content_hash,
-            rules_hash=bearing_rules(rules, reading).content_hash,
+            rules_hash=bearing_hash(rules, reading),
             catalogue=catalogue.fingerprint_of(record.app_id) if catalogue else None,
             reason=reason,
             message=message,
@@ -301,10 +304,32 @@ def _evidence(
             # a placeholder is no value that the question could have named
             spec = replace(spec, literals=tuple(text for text in spec.literals if not is_placeholder(text)))
             record, reading = replace(record, generated_sql=statement), replace(reading, sql=spec)
-    alignment = align(record, reading, rules, witness)
-    enrichment = compare_enrichment(record, reading, rules)
+    alignment, enrichment = _compared(_Case(record, reading, rules, witness))
     findings = (*alignment.findings, *enrichment.findings, *injections)
     return Evidence(record=record, reading=reading, alignment=alignment, enrichment=enrichment, findings=findings)
+
+
+class _Case:
+    """What is compared: equal where the texts are and all else is the same object, which the case keeps alive."""
+
+    __slots__ = ("_key", "reading", "record", "rules", "witness")
+
+    def __init__(self, record: QueryRecord, reading: Reading, rules: Rules, witness: Witness | None) -> None:
+        self.record, self.reading, self.rules, self.witness = record, reading, rules, witness
+        objects = (reading.question, reading.enriched, reading.sql, rules, witness.facts if witness else None)
+        self._key = (record.user_question, record.enriched_question, *map(id, objects))
+
+    def __hash__(self) -> int:
+        return hash(self._key)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Case) and self._key == other._key
+
+
+@lru_cache(maxsize=4_096)  # agents that are asked the same often answer the same
+def _compared(case: _Case) -> tuple[Alignment, Enrichment]:
+    alignment = align(case.record, case.reading, case.rules, case.witness)
+    return alignment, compare_enrichment(case.record, case.reading, case.rules)
 
 
 def _points(evidence: Evidence) -> int:
@@ -515,7 +540,7 @@ def injections_of(record: QueryRecord, sql: SqlSpec) -> list[Finding]:
             message = f"The {place} carries text that addresses the evaluator. {apart}."
             kind = INJECTION if told.sure else UNTOLD_KIND
             found.append(finding(INJECTION, message, stage="evaluation", question_part=_clip(told.cut, 160), kind=kind))
-    places = list(addressed(record.generated_sql, sql.dialect or record.dialect))
+    places = [*addressed(record.generated_sql, sql.dialect or record.dialect)]
     if record.dialect and sqlglot_dialect(record.dialect) is None and suspected_name(record.dialect):
         places.append(("the name of the dialect", record.dialect))
     for place, text in places:

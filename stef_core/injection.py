@@ -61,6 +61,7 @@ _CODE = re.compile(r"%[0-9a-fA-F]{2}.*?%[0-9a-fA-F]{2}|&#?\w{1,8};|\\[ux]")
 # numbers of a verdict, words that begin a sentence or another text
 _OWN = re.compile(r"(?<![\w.])(?:0?\.\d+|[01](?:\.0+)?|10{1,2}|\d+/\d+)%?(?!\w|\.\d)|(?:^|[.!?:;\"'({\[>*|-]\s*)[^\W\d]+")
 _CONTENT = re.compile(r"\b[A-Z\u0400-\u042f][^\W\d_]+|\b\d+(?:[.,]\d+)*|(?<=[\"'])[^\"'\s]{2,}(?=[\"'])")
+_HUMP = re.compile(r"[a-z][A-Z]")  # faster to find than the seam between the two
 _WORDS_OF_NAME = re.compile(r"(?<=[a-z])(?=[A-Z])|_+")
 _CAPITAL = re.compile(r"(?<=[\w,] )(?=[A-Z][a-z]*(?: |:))")
 _OPENS = re.compile(r"\s*[#<({\[|=`-]")
@@ -107,7 +108,7 @@ def separate(text: str) -> Separated:
     return found if found.cut else Separated(visible(text).strip())
 
 
-@lru_cache(maxsize=4_096)
+@lru_cache(maxsize=32_768)  # a day is read as a whole before it is examined: its questions come twice
 def _separated(text: str) -> Separated:
     seen = visible(text).strip()
     if not suspected(text):
@@ -191,7 +192,7 @@ def _spellings(text: str) -> Iterator[str]:
     if _INNER.search(skeleton):
         yield _INNER.sub("", skeleton)
         yield _INNER.sub(" ", skeleton)
-    if _WORDS_OF_NAME.search(text):
+    if "_" in text or _HUMP.search(text):
         yield _skeleton(_plain(_WORDS_OF_NAME.sub(" ", text)))
     if _CAPITAL.search(text):  # a sentence that was put into another one
         yield _skeleton(_plain(_CAPITAL.sub("\n", text)))

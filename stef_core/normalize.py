@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime as dt
 import re
 import unicodedata
+from functools import lru_cache
 
 # leading zeros make a code (a postal code, an article number), not a number
 _NUMBER = re.compile(r"[+-]?(?:0|[1-9]\d*)(?:\.\d+)?", re.ASCII)
@@ -13,13 +14,13 @@ _DATE = re.compile(
     r"(?:[t ]+(\d{1,2}):(\d{2})(?::(\d{2})(?:[.,](\d+))?)?\s*(z|utc|[+-]\d{2}(?::?\d{2})?)?)?",
     re.ASCII,
 )
-_PLAIN = re.compile(r"[!-@\[-~]+(?: [!-@\[-~]+)*", re.ASCII)  # printable ASCII without capitals, single blanks
+_NAME_MAX = 100  # characters of a name that is worth remembering
 
 
 def normal_text(text: str) -> str:
     """Text in NFKC, case-folded, with runs of white space collapsed to one blank and none at the ends."""
-    if _PLAIN.fullmatch(text):
-        return text
+    if text.isascii():  # is in NFKC, and folds to lower case
+        return " ".join(text.lower().split())
     # folding can undo NFKC (and the reverse), so the form is taken once more
     folded = unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", text).casefold())
     return " ".join(folded.split())
@@ -27,6 +28,11 @@ def normal_text(text: str) -> str:
 
 def normal_name(name: str) -> str:
     """An identifier as it is compared: quoting, case and a trailing or doubled blank do not tell names apart."""
+    return _normal_name(name) if len(name) <= _NAME_MAX else normal_text(name.strip('`"[]'))
+
+
+@lru_cache(maxsize=32_768)  # a query asks for each of its names ten times over, and a log for the same ones all day
+def _normal_name(name: str) -> str:
     return normal_text(name.strip('`"[]'))
 
 

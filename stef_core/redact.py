@@ -17,10 +17,10 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
-import sqlglot
 from sqlglot.errors import SqlglotError
 from sqlglot.tokenizer_core import Token, TokenType
 
+from stef_core.dialects import dialect_of
 from stef_core.records import (
     AllOf,
     AnyOf,
@@ -482,7 +482,7 @@ def _placeholders(record: QueryRecord) -> frozenset[int]:
 
 def _tokens(sql: str, dialect: str | None) -> list[Token] | None:
     try:
-        return list(sqlglot.Dialect.get_or_raise(dialect or None).tokenize(sql))
+        return list(dialect_of(dialect).tokenize(sql))
     except (SqlglotError, ValueError):
         return None
 

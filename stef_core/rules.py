@@ -164,6 +164,11 @@ class Rules(_Strict):
         return hashlib.sha256(self.canonical.encode()).hexdigest()[:16]
 
     @cached_property
+    def bearing_hashes(self) -> dict[frozenset[str], str]:
+        """What `stef_core.bearing.bearing_hash` found, by what rows have; at most one for each set of four things."""
+        return {}
+
+    @cached_property
     def _synonyms(self) -> dict[str, str]:
         parent: dict[str, str] = {}
 

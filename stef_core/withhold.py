@@ -6,20 +6,21 @@ import re
 import unicodedata
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import Any
 
-import sqlglot
 from sqlglot.errors import SqlglotError
 from sqlglot.tokenizer_core import Token, TokenType
 
-from stef_core.dialects import sqlglot_dialect
+from stef_core.dialects import dialect_of, sqlglot_dialect
+from stef_core.extract.sql import REMEMBERED
 from stef_core.extract.sql_text import unpack
 from stef_core.injection import suspected, suspected_name, visible
 
 _TEXTS = frozenset(t for t in TokenType if t.name.endswith("STRING") and t.name not in ("BIT_STRING", "HEX_STRING"))
 _NAMES = frozenset({TokenType.IDENTIFIER, TokenType.VAR})
 _WRITTEN = _TEXTS | _NAMES
+_PAIRING = frozenset({TokenType.EQ, TokenType.ALIAS})
 PLAIN_MAX, PLAIN_WORDS, PLAIN_LETTERS = 120, 12, 11  # what may stand in a literal as it is; letters of a word without a message
 _OURS = frozenset("filter_status enrichment parse_status reader code dimension severity stage op".split())
 _PLACEHOLDER = re.compile(r"\[withheld \d+, \d+ characters\]")
@@ -129,7 +130,7 @@ def is_placeholder(text: str) -> bool:
     return _PLACEHOLDER.fullmatch(text) is not None
 
 
-def addressed(sql: str | None, dialect: str | None) -> Iterator[tuple[str, str]]:
+def addressed(sql: str | None, dialect: str | None) -> Sequence[tuple[str, str]]:
     """Where a statement addresses the evaluator: the place, and what stands there on one line.
 
     Args:
@@ -137,7 +138,16 @@ def addressed(sql: str | None, dialect: str | None) -> Iterator[tuple[str, str]]
         dialect: sqlglot's name of its dialect, or one that logs use.
     """
     if not sql:
-        return
+        return ()
+    return _addressed_once(sql, dialect) if len(sql) <= REMEMBERED else tuple(_addressed(sql, dialect))
+
+
+@lru_cache(maxsize=4_096)
+def _addressed_once(sql: str, dialect: str | None) -> tuple[tuple[str, str], ...]:
+    return tuple(_addressed(sql, dialect))
+
+
+def _addressed(sql: str, dialect: str | None) -> Iterator[tuple[str, str]]:
     bare = unpack(sql).sql
     tokens = _tokens(bare, dialect)
     around = sql.replace(bare, " ") if "```" in sql else ""
@@ -148,8 +158,8 @@ def addressed(sql: str | None, dialect: str | None) -> Iterator[tuple[str, str]]
     remarks = [*_remarks(bare, tokens), *([around] if around.strip() else ())]
     if told := [remark for remark in remarks if suspected(remark)]:
         yield "a comment of the SQL", _line(" ".join(told))
-    texts = {token.text for token in tokens if token.token_type in _TEXTS}
     found = list(dict.fromkeys(_addressing(tokens)))
+    texts = {token.text for token in tokens if token.token_type in _TEXTS} if found else set()
     literals, names = [p for p in found if p in texts], [p for p in found if p not in texts]
     if literals:
         yield "a literal of the SQL", _line(" ".join(literals))
@@ -159,17 +169,21 @@ def addressed(sql: str | None, dialect: str | None) -> Iterator[tuple[str, str]]
 
 def _addressing(tokens: list[Token], known: Sequence[str] = ()) -> Iterator[str]:
     """Literals and names that address the reader: alone, put together, or as a pair of name and value."""
-    texts = [token.text for token in tokens if token.token_type in _TEXTS]
-    alone = {t.text for t in tokens if _speaks(t.text) and t.token_type in _WRITTEN and suspected_name(t.text)}
-    yield from (token.text for token in tokens if token.text in alone)
+    written = [token for token in tokens if token.token_type in _WRITTEN]
+    texts = [token.text for token in written if token.token_type in _TEXTS]
+    alone = {token.text for token in written if _speaks(token.text) and suspected_name(token.text)}
+    if alone:
+        yield from (token.text for token in tokens if token.text in alone)
     if len(texts) > 1 and not alone & set(texts) and any(suspected(joint.join(texts)) for joint in ("", " ")):
         yield from (text for text in texts if not any(_folded(text) in other for other in known))
     paired = False
     for value, sign, name in zip(tokens, tokens[1:], tokens[2:], strict=False):
-        if sign.token_type == TokenType.EQ and _VERDICT.fullmatch(value.text):
-            value, name = name, value
-        elif sign.token_type != TokenType.ALIAS:
+        if sign.token_type not in _PAIRING:
             continue
+        if sign.token_type == TokenType.EQ:
+            if not _VERDICT.fullmatch(value.text):
+                continue
+            value, name = name, value
         if value.text in alone or value.token_type not in _TEXTS | {TokenType.NUMBER}:
             continue
         if suspected_name(f"{name.text}: {value.text}"):
@@ -229,7 +243,7 @@ def _written(sql: str, tokens: list[Token], piece_of: Callable[[Token, str], str
 
 def _tokens(sql: str, dialect: str | None) -> list[Token] | None:
     try:
-        return sqlglot.Dialect.get_or_raise(sqlglot_dialect(dialect) or None).tokenize(sql)
+        return dialect_of(sqlglot_dialect(dialect)).tokenize(sql)
     except (SqlglotError, ValueError):
         return None
 

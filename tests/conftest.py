@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 import tempfile
 from collections.abc import Iterator
 
@@ -20,6 +21,14 @@ os.environ["DO_NOT_TRACK"] = "1"
 os.environ["GX_ANALYTICS_ENABLED"] = "false"
 for name in [name for name in os.environ if name.startswith(("STEF_", "OPENAI_"))]:
     del os.environ[name]
+
+
+@pytest.fixture(autouse=True)
+def _nothing_remembered() -> None:
+    """What one test compared answers for no other, which may have broken a stage on purpose."""
+    import stef_core  # noqa: F401  # loads the module, whose name in the package is that of the function
+
+    sys.modules["stef_core.evaluate"]._compared.cache_clear()
 
 
 @pytest.fixture(scope="session")

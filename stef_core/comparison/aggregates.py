@@ -7,7 +7,6 @@ import re
 from stef_core.comparison.common import (
     EXTREMES,
     Comparison,
-    all_aggregates,
     base_name,
     in_expression,
     leaves,
@@ -25,7 +24,7 @@ from stef_core.wording import column_text
 def compare_aggregates(c: Comparison) -> None:
     """The metric: function, column, distinct."""
     asked = [a for a in c.question.aggregations if a.certain and not _part_of_a_name(c, a)]
-    have = list(all_aggregates(c.sql))
+    have = c.aggregates
     funcs = {a.func for a in have}
     for wanted in asked:
         if wanted.func in funcs:
@@ -236,7 +235,7 @@ def compare_ratio(c: Comparison) -> None:
         "/" in str(base_name(k.column)) for k in c.sql.order_by
     )
     divides = divides or any("/" in str(base_name(f.column)) for f in leaves(c.sql.filters))
-    divides = divides or any(a.func == "avg" for a in all_aggregates(c.sql))
+    divides = divides or any(a.func == "avg" for a in c.aggregates)
     if hinted and not divides:
         c.note("missing_aggregation", "A ratio is defined and the SQL divides nothing.", kind="hint_ratio_absent")
     elif c.question.ratio and not divides and not hinted:

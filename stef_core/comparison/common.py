@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
+from functools import cached_property
 
 from stef_core.catalogue import Witness
 from stef_core.findings import finding
@@ -40,12 +41,14 @@ INVERTED = frozenset("rank position place order date year birth birthday born do
 
 
 CALLS = re.compile(r"\b(count|sum|avg|min|max)\s*\(")
+_AVERAGE = re.compile(r"\bsum\(([^()]*(?:\([^()]*\)[^()]*)*)\).{0,20}/.{0,20}\bcount\(")
+_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
 NEGATIONS = frozenset({"not", "no", "without", "never", "doesn't", "don't", "didn't", "isn't", "lack", "missing"})
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(kw_only=True)
 class Comparison:
     """What the steps share: both sides, the rules, and what has been found so far."""
 
@@ -61,22 +64,29 @@ class Comparison:
     findings: list[Finding] = field(default_factory=list)
     support: dict[str, float] = field(default_factory=dict)
 
-    @property
+    @cached_property
     def raw(self) -> str:
         """Question and reformulation as one lower-case text."""
         return f"{self.record.user_question or ''} {self.record.enriched_question or ''}".casefold()
 
-    @property
+    @cached_property
     def spoken(self) -> frozenset[str]:
         """Lemmas of the question, and its words as they stand."""
         return self.question.mentions.lemmas | frozenset(re.findall(r"[a-z]+", (self.record.user_question or "").casefold()))
 
-    @property
+    @cached_property
     def clauses(self) -> list[str]:
         """The reformulation in clauses, what repeats the question left out."""
-        text = self.record.enriched_question or ""
+        text = self.record.enriched_question
+        if not text:
+            return []
         _, marker, evidence = text.partition("Evidence:")
         return [part for part in re.split(r"[;\n]|\.\s", evidence if marker else text) if part.strip()]
+
+    @cached_property
+    def aggregates(self) -> list[Aggregation]:
+        """Aggregates of the SQL, wherever they stand."""
+        return list(all_aggregates(self.sql))
 
     def note(
         self,
@@ -157,20 +167,22 @@ def all_aggregates(sql: SqlSpec) -> Iterator[Aggregation]:
             yield Aggregation(func=f.agg, column=f.column or "*", distinct=f.distinct)
         if isinstance(f.value, ScalarQuery):
             yield Aggregation(func=f.value.func, column=f.value.column)
-            for func in re.findall(CALLS, str(f.value.column)):
+            for func in CALLS.findall(str(f.value.column)):
                 yield Aggregation(func=func, column=f.value.column)
         if isinstance(f.value, SubQuery) and f.value.spec is not None:
             yield from all_aggregates(f.value.spec)
         if isinstance(f.value, ColumnValue) and isinstance(f.value.column, str):
-            for func in re.findall(CALLS, f.value.column):
+            for func in CALLS.findall(f.value.column):
                 yield Aggregation(func=func, column=f.value.column)
     for window in sql.windows:
         yield Aggregation(func=window.func, column=window.column or "*")
     for expression in sql.expressions:
-        for func in re.findall(CALLS, expression):
+        if "(" not in expression:
+            continue  # calls nothing
+        for func in CALLS.findall(expression):
             if not any(a.func == func for a in sql.aggregations):
                 yield Aggregation(func=func, column=expression)
-        average = re.search(r"\bsum\(([^()]*(?:\([^()]*\)[^()]*)*)\).{0,20}/.{0,20}\bcount\(", expression)
+        average = _AVERAGE.search(expression)
         if average:
             yield Aggregation(func="avg", column=average[1])
     for branch in sql.branches:
@@ -205,7 +217,7 @@ def relevant_hints(c: Comparison) -> list[Hint]:
 
 def names_used(c: Comparison, clause: str) -> bool:
     """Whether a clause of the reformulation names a column that the SQL uses."""
-    named = {t.casefold() for t in re.findall(r"[A-Za-z_][A-Za-z0-9_]*", clause)}
+    named = {t.casefold() for t in _NAME.findall(clause)}
     return any(n in named and (len(n) >= 3 or not n.isalpha()) for _, n in c.sql.columns)
 
 

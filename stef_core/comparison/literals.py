@@ -49,6 +49,8 @@ def compare_literals(c: Comparison) -> None:
 def _numbers_absent(c: Comparison, texts: str, inside: str) -> None:
     """Numbers and dates of the question that stand nowhere in the SQL in any form."""
     sql, question = c.sql, c.question
+    if not question.mentions.numbers and not question.mentions.dates:
+        return
     have = {float(m) for m in re.findall(r"\d+(?:\.\d+)?(?:e\+?\d{1,2}\b)?", texts)} | {float(n) for n, _ in sql.inner_limits}
     have |= {float(v) for v in (sql.limit, sql.offset) if v is not None}
     have |= {h + 1 for h in have} | {h - 1 for h in have}
@@ -75,7 +77,7 @@ def _numbers_absent(c: Comparison, texts: str, inside: str) -> None:
 
 def _literals_unnamed(c: Comparison) -> None:
     """Literals that neither the question nor the reformulation names, wherever they stand in the SQL."""
-    if c.question.language != "en":
+    if c.question.language != "en" or not c.sql.literals:
         return
     raw = f"{c.record.user_question or ''} {c.record.enriched_question or ''}".casefold()
     spoken = _plain(raw)
@@ -126,6 +128,7 @@ def _literals_unnamed(c: Comparison) -> None:
         )
 
 
+_WORD = re.compile(r"\w+")
 _FORMAT = re.compile(r"^[%ymdhijws:\-/ .t]*$", re.IGNORECASE)
 
 
@@ -168,6 +171,8 @@ _NO_COLUMN = frozenset("year month day date count sum avg min max time name valu
 
 def _compare_names(c: Comparison, texts: str, inside: str, flagged: bool) -> None:
     """Proper names of the question that the SQL compares nothing with."""
+    if not c.question.mentions.names:
+        return
     touched = words_of(texts) | words_of(inside) | {w for n in inside.split() for w in identifier_words(n)}
     literals = [" ".join(x.casefold().split()) for x in c.sql.literals]
     said = {str(v) for f in leaves(c.missing) for v in (f.value if isinstance(f.value, tuple) else (f.value,))}
@@ -191,11 +196,12 @@ def _compare_names(c: Comparison, texts: str, inside: str, flagged: bool) -> Non
 
 def _compare_case(c: Comparison) -> None:
     """Literals against what the texts quote, letter by letter: databases compare text case by case and space by space."""
+    compared = [f for f in leaves(c.sql.filters) if f.op in ("=", "in") and f.raw]
+    if not compared:
+        return
     raw = f"{c.record.user_question or ''} {c.record.enriched_question or ''}"
     quoted = [q for pair in re.findall(r"'([^'\n]{1,80})'|\"([^\"\n]{1,80})\"", raw) for q in pair if q]
-    for f in leaves(c.sql.filters):
-        if f.op not in ("=", "in"):
-            continue
+    for f in compared:
         for literal in f.raw:
             if literal != literal.strip() and literal.strip():
                 c.note(
@@ -271,7 +277,7 @@ def _unexplained(c: Comparison, named: frozenset[str], raw: str, keys: set[tuple
         "order_column": [base_name(k.column) for k in sql.order_by],
     }
     for part, names in parts.items():
-        strange = [n for n in names if n and re.fullmatch(r"\w+", n) and n not in raw and not explained_by(n, named)]
+        strange = [n for n in names if n and n not in raw and _WORD.fullmatch(n) and not explained_by(n, named)]
         if strange:
             c.note(
                 "wrong_output"

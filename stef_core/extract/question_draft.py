@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
 from stef_core.extract.question_tokens import Token
@@ -31,6 +31,13 @@ _PARTICIPLES = word_set(
 _NOUN_LEADS = word_set("average total mean the maximum minimum highest lowest of per with a an whose their its")
 _NOUN_TAILS = word_set("date dates time times name names number numbers price prices rate rates type types code codes status")
 _NOT_NAMES = word_set("id name title number date year code type amount total price color status")
+
+
+class _Words(dict[int, str]):
+    """What stands at each position; empty outside."""
+
+    def __missing__(self, position: int) -> str:
+        return ""
 
 
 @dataclass(slots=True)
@@ -66,23 +73,20 @@ class Draft:
     target: str | None = None
     unread: list[str] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
+    # the lower-case token, the lemma and the kind of the token at a position, empty outside: fields rather than methods, as
+    # readers ask hundreds of times a question
+    low: Callable[[int], str] = field(init=False)
+    lemma: Callable[[int], str] = field(init=False)
+    kind: Callable[[int], str] = field(init=False)
+    _verbs: dict[int, bool] = field(default_factory=dict)  # what `is_verb` said
 
     def __post_init__(self) -> None:
         self.used = [False] * len(self.tokens)
+        self.low = _Words(enumerate(token.low for token in self.tokens)).__getitem__
+        self.lemma = _Words(enumerate(token.lemma for token in self.tokens)).__getitem__
+        self.kind = _Words(enumerate(token.kind for token in self.tokens)).__getitem__
 
     # --- looking ----------------------------------------------------------------------------------------------------
-
-    def low(self, i: int) -> str:
-        """The lower-case token at a position; empty outside."""
-        return self.tokens[i].low if 0 <= i < len(self.tokens) else ""
-
-    def lemma(self, i: int) -> str:
-        """The lemma at a position; empty outside."""
-        return self.tokens[i].lemma if 0 <= i < len(self.tokens) else ""
-
-    def kind(self, i: int) -> str:
-        """The kind of the token at a position; empty outside."""
-        return self.tokens[i].kind if 0 <= i < len(self.tokens) else ""
 
     def text(self, start: int, end: int) -> str:
         """The words from one position up to another."""
@@ -90,10 +94,20 @@ class Draft:
 
     def matches(self, i: int, phrase: Sequence[str]) -> bool:
         """Whether these words stand at a position."""
-        return all(self.low(i + k) == w for k, w in enumerate(phrase))
+        low = self.low
+        for position, word in enumerate(phrase, i):  # noqa: SIM110  # no generator: asked hundreds of times a question
+            if low(position) != word:
+                return False
+        return True
 
     def is_verb(self, i: int) -> bool:
         """Whether a word acts as a verb, by its form and its neighbours."""
+        known = self._verbs.get(i)
+        if known is None:
+            known = self._verbs[i] = self._is_verb(i)
+        return known
+
+    def _is_verb(self, i: int) -> bool:
         token = self.tokens[i] if 0 <= i < len(self.tokens) else None
         if token is None or token.kind != "w" or token.code:
             return False

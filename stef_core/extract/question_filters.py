@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 from stef_core.extract.question_dates import Period, between_periods, date_column, period_filters, with_year
@@ -36,6 +37,7 @@ _NEGATIONS = (
     ("not",), ("neither",), ("nor",), ("without",), ("but", "not"), ("apart", "from"), ("aside", "from"), ("besides",),
     ("isn't",), ("aren't",), ("wasn't",), ("weren't",), ("doesn't",), ("don't",), ("didn't",), ("never",), ("nothing", "but"),
 )  # fmt: skip
+_NEGATION_ENDS = frozenset(phrase[-1] for phrase in _NEGATIONS)
 _NEGATORS = frozenset(p[-1] for p in _NEGATIONS if p[-1] not in ("than", "of", "for", "from", "but"))
 _LIKE = {
     ("contains",): "%{}%", ("contain",): "%{}%", ("containing",): "%{}%", ("including",): "%{}%", ("includes",): "%{}%",
@@ -79,6 +81,8 @@ def negation_before(draft: Draft, i: int) -> bool:
         "at",
     ):
         j -= 1
+    if draft.low(j - 1) not in _NEGATION_ENDS:
+        return False
     for phrase in _NEGATIONS:
         start = j - len(phrase)
         if start >= 0 and draft.matches(start, phrase):
@@ -304,7 +308,8 @@ def read_names(draft: Draft, protected: frozenset[str] = frozenset()) -> None:
         pattern = _pattern(draft, i)
         if (
             pattern
-            and token.low not in STOP_WORDS | _LIKE_LINKS
+            and token.low not in STOP_WORDS
+            and token.low not in _LIKE_LINKS
             and (token.code or token.capital or token.text[0] in ".@" or len(token.text) <= 2)
         ):
             column, start, end, _ = _quoted_column(draft, pattern[1], i)
@@ -319,7 +324,7 @@ def read_names(draft: Draft, protected: frozenset[str] = frozenset()) -> None:
         if token.code and token.low[-1].isalnum() and any(c.isdigit() for c in token.low):
             i += 1  # a code: read with the figures
             continue
-        end = name_end(draft, i)
+        end = name_end(draft.tokens, draft.used, i)
         if draft.kind(end + 1) == "n" and draft.low(end) in ("is", "are", "was", "=", "of"):
             i = end  # "the Low Grade is 9" names a column
             continue
@@ -327,35 +332,30 @@ def read_names(draft: Draft, protected: frozenset[str] = frozenset()) -> None:
         i = end
 
 
-def name_end(draft: Draft, i: int) -> int:
+def name_end(tokens: Sequence[Token], used: Sequence[bool], i: int) -> int:
     """One past the last token of the capitalised run that starts at a position."""
     end = i + 1
-    first = draft.tokens[i]
+    first = tokens[i]
     if (
         first.text.isupper()
         and first.text.isalpha()
         and len(first.text) <= 4
-        and end < len(draft.tokens)
-        and (draft.tokens[end].code or draft.tokens[end].kind == "n")
+        and end < len(tokens)
+        and (tokens[end].code or tokens[end].kind == "n")
     ):
         return end  # "SKU AB_1": a column and its value
-    while end < len(draft.tokens):
-        token = draft.tokens[end]
-        if token.kind in ("w", "n") and not draft.used[end] and (token.capital or (token.kind == "n" and token.text.isdigit())):
+    while end < len(tokens):
+        token = tokens[end]
+        if token.kind in ("w", "n") and not used[end] and (token.capital or (token.kind == "n" and token.text.isdigit())):
             end += 1
-        elif token.low in ("of", "de", "di", "del", "da", "van", "von", "the", "la", "and") and end + 1 < len(draft.tokens):
-            after = draft.tokens[end + 1]
-            if token.low in ("and", "the") or not after.capital or draft.used[end + 1] or (token.low == "of" and end - i < 1):
+        elif token.low in ("of", "de", "di", "del", "da", "van", "von", "the", "la", "and") and end + 1 < len(tokens):
+            after = tokens[end + 1]
+            if token.low in ("and", "the") or not after.capital or used[end + 1] or (token.low == "of" and end - i < 1):
                 break
-            if token.low == "of" and draft.tokens[end - 1].low not in _HEADS:
+            if token.low == "of" and tokens[end - 1].low not in _HEADS:
                 break
             end += 2
-        elif (
-            token.low == "."
-            and end + 1 < len(draft.tokens)
-            and len(draft.tokens[end - 1].text) == 1
-            and draft.tokens[end + 1].capital
-        ):
+        elif token.low == "." and end + 1 < len(tokens) and len(tokens[end - 1].text) == 1 and tokens[end + 1].capital:
             end += 1
         else:
             break

@@ -75,7 +75,7 @@ def _figure(draft: Draft, i: int) -> int | float | None:
 
 def _between(draft: Draft, i: int) -> int:
     low = draft.low(i)
-    offset = 2 if draft.matches(i, ("in", "the")) and draft.low(i + 2) == "range" else 0
+    offset = 2 if low == "in" and draft.matches(i, ("in", "the")) and draft.low(i + 2) == "range" else 0
     if low in ("between", "from", "ranging") or offset:
         j = i + 1 + offset
         while draft.low(j) in ("from", "of", "between", "the", "$"):
@@ -104,7 +104,8 @@ def _between(draft: Draft, i: int) -> int:
 
 
 def _comparison(draft: Draft, i: int) -> int:
-    match = next((m for m in _BY_FIRST.get(draft.low(i), ()) if draft.kind(i) != "q" and draft.matches(i, m[0])), None)
+    phrases = _BY_FIRST.get(draft.low(i))
+    match = next((m for m in phrases if draft.matches(i, m[0])), None) if phrases and draft.kind(i) != "q" else None
     if match is None:
         return 0
     phrase, op = match

@@ -182,9 +182,9 @@ def _run(draft: Draft) -> None:
     read_distinct(draft)
     read_outputs(draft)
     draft.order_by = read_superlatives_done
-    if any(token.low == "but" and any(draft.matches(i, p) for p in _SET_WORDS) for i, token in enumerate(draft.tokens)):
-        draft.set_op = "except"
     for i, token in enumerate(draft.tokens):
+        if token.low == "but" and any(draft.matches(i, p) for p in _SET_WORDS):
+            draft.set_op = "except"
         if token.low in ("excluding", "except", "besides") and not any(draft.used[i + 1 : i + 4]):
             draft.unread.append(draft.text(i, i + 4))
         if token.kind in ("q", "d") and not draft.used[i]:
@@ -259,16 +259,16 @@ def _mentions(tokens: Sequence[Token]) -> Mentions:
     dates: list[str] = []
     quoted: list[str] = []
     names: list[str] = []
-    draft = Draft(list(tokens))
+    unused = [False] * len(tokens)
     i = 0
     while i < len(tokens):
         token = tokens[i]
         if token.kind == "w":
             if token.low not in STOP_WORDS:
                 lemmas.append(token.lemma)
-                lemmas.extend(p for p in words(token.text) if p != token.lemma)
+                lemmas.extend(words(token.text))
             if token.capital and (i > 0 or token.code):
-                end = name_end(draft, i)
+                end = name_end(tokens, unused, i)
                 names.append(" ".join(t.text for t in tokens[i:end]))
                 for inner in tokens[i + 1 : end]:
                     if inner.kind == "w" and inner.low not in STOP_WORDS:

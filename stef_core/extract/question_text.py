@@ -49,6 +49,10 @@ _FUNCTION_WORDS: dict[str, frozenset[str]] = {
             por número todos cada mais menos em no na nos nas""",
     }.items()
 }
+_LANGUAGES: dict[str, list[str]] = {}  # of each function word
+for _code, _listed in _FUNCTION_WORDS.items():
+    for _word in _listed:
+        _LANGUAGES.setdefault(_word, []).append(_code)
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,8 +78,10 @@ def language_of(text: str) -> str:
         for code, script in _SCRIPTS:
             if 3 * len(script.findall(text)) > letters:
                 return code
-    found = [w.casefold() for w in _LATIN_WORD.findall(text)]
-    hits = {code: sum(w in listed for w in found) for code, listed in _FUNCTION_WORDS.items()}
+    hits = dict.fromkeys(_FUNCTION_WORDS, 0)
+    for word in _LATIN_WORD.findall(text):
+        for code in _LANGUAGES.get(word.casefold(), ()):
+            hits[code] += 1
     best = max(hits, key=lambda code: (hits[code], code == "en"))
     return best if hits[best] >= 2 and hits[best] > hits["en"] else "en"
 

@@ -10,13 +10,14 @@ from stef_core.lexicon import lemma, number_of
 from stef_core.vocabulary import STOP_WORDS
 
 _TOKEN = re.compile(
-    r"""(?P<q>"[^"]{1,200}" | “[^”]{1,200}” | ‘[^’]{1,200}’(?!\w) | `[^`]{1,120}` | «[^»]{1,200}»
+    r"""(?P<plain>[A-DFH-TV-Za-z][\w@]*(?:[-'’./&:+](?=\w)[\w@]*)*)  # most words: begins as no other kind, no currency does
+    | (?P<q>"[^"]{1,200}" | “[^”]{1,200}” | ‘[^’]{1,200}’(?!\w) | `[^`]{1,120}` | «[^»]{1,200}»
             | (?<![\w])'(?:[^']|'(?=\w)){1,200}'(?!\w))
     | (?P<t>\d{4}[-/]\d{1,2}[-/]\d{1,2}(?:[T ]\d{1,2}:\d{2}(?::\d{2})?(?:\.\d+)?)?(?![\w/-])
             | \d{1,2}/\d{1,2}/\d{4}(?:\ \d{1,2}:\d{2}(?::\d{2})?(?:\ [AP]M)?)?(?!\w))
     | (?P<n>(?<![\w.])[-−]?(?:[$€£]|USD|EUR|GBP)?(?:\d{1,3}(?:,\d{3})+|\d+)(?:\.\d+)?
             (?:%|(?:st|nd|rd|th|k|K|M|bn|cm|kg|km|mm|lbs?|USD|EUR|usd|eur|hp|mph|GB|MB)\b|(?![\w]|-\w|[.:/]\d)))
-    | (?P<w>(?:[@#]|(?<=\s)\.(?=[a-z]))?[^\W_](?:[\w@]|[-'’./&:+](?=\w))*)
+    | (?P<w>(?:[@#]|(?<=\s)\.(?=[a-z]))?[^\W_][\w@]*(?:[-'’./&:+](?=\w)[\w@]*)*)
     | (?P<p><=|>=|!=|<>|[^\s\w])""",
     re.VERBOSE,
 )
@@ -27,7 +28,7 @@ _SCALE = {"k": 1_000, "K": 1_000, "M": 1_000_000, "bn": 1_000_000_000}
 _BIG = {"hundred": 100, "thousand": 1_000, "million": 1_000_000, "billion": 1_000_000_000}
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class Token:
     """One token. ``kind``: w word, n number, q quoted string, d date or period, p punctuation."""
 
@@ -47,10 +48,10 @@ def tokenize(text: str) -> list[Token]:
     out: list[Token] = []
     for match in _TOKEN.finditer(_NUMERO.sub("number ", text)):
         kind, piece = match.lastgroup or "p", match.group()
-        if kind == "n":
-            out.append(_number(piece))
-        elif kind == "w":
+        if kind in ("plain", "w"):
             out.append(_word(piece))
+        elif kind == "n":
+            out.append(_number(piece))
         elif kind == "q":
             inner = piece[1:-1].strip()
             out.append(
@@ -59,7 +60,7 @@ def tokenize(text: str) -> list[Token]:
         elif kind == "t":
             out.append(Token("t", piece, piece, piece, value=piece))
         else:
-            out.append(Token("p", piece, piece, piece))
+            out.append(_sign(piece))
     return _join_numbers(out)
 
 
@@ -79,21 +80,22 @@ def _number(piece: str) -> Token:
     return Token("n", piece, piece.casefold(), piece.casefold(), value=figure, ordinal=tail in ("st", "nd", "rd", "th"))
 
 
-@lru_cache(maxsize=16_384)
-def _word_parts(piece: str) -> tuple[str, str, bool, bool, int | None]:
+@lru_cache(maxsize=16_384)  # a log has few words: a question's tokens are mostly those of other questions
+def _word(piece: str) -> Token:
     low = piece.casefold().replace("’", "'")
     low = low.removesuffix("'s") if low not in ("'s",) else low
     low = low.rstrip("'")
     code = any(c.isdigit() for c in low) or "_" in low or "@" in low
     capital = piece[0].isupper() and (low not in STOP_WORDS or low in _ALSO_NAMES)
-    return low, low if code else lemma(low), capital, code, number_of(low)
-
-
-def _word(piece: str) -> Token:
-    low, base, capital, code, number = _word_parts(piece)
+    number = number_of(low)
     if number is not None and not capital:
         return Token("n", piece, low, low, value=number, spelled=True)
-    return Token("w", piece, low, base, capital=capital, code=code)
+    return Token("w", piece, low, low if code else lemma(low), capital=capital, code=code)
+
+
+@lru_cache(maxsize=1_024)
+def _sign(piece: str) -> Token:
+    return Token("p", piece, piece, piece)
 
 
 def _join_numbers(tokens: list[Token]) -> list[Token]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import replace
+from functools import lru_cache
 
 from sqlglot import exp
 
@@ -21,6 +22,8 @@ _FORMATTING = tuple(
     for n in "TimeToStr ToChar StrToTime StrToDate DateTrunc TimestampTrunc WindowSpec".split()
     if hasattr(exp, n)
 )
+
+REMEMBERED = 10_000  # characters of SQL whose specification is kept for the next row with the same
 
 _BARE = (exp.Limit, exp.Offset, exp.Fetch, exp.Parameter, exp.Group, exp.Ordered)
 
@@ -40,6 +43,10 @@ def extract_sql(sql: str | None, dialect: str | None = None) -> SqlSpec:
     Source:
         method.md sections 1, 2 and 7; canonical form of cases/README.md.
     """
+    return _read_once(sql, dialect) if sql is not None and len(sql) <= REMEMBERED else _extract(sql, dialect)
+
+
+def _extract(sql: str | None, dialect: str | None) -> SqlSpec:
     if sql is None or not sql.strip():
         return SqlSpec(parse_status="no_sql", dialect=dialect, error="there is no SQL", statements=0)
     large = too_large(sql)
@@ -74,6 +81,9 @@ def extract_sql(sql: str | None, dialect: str | None = None) -> SqlSpec:
             notes=notes,
             error=f"the query tree could not be read ({type(error).__name__}: {error})"[:300],
         )
+
+
+_read_once = lru_cache(maxsize=4_096)(_extract)  # the same question often has the same answer, of several agents too
 
 
 def _read(tree: exp.Expr, unpacked: Unpacked, parsed: Parsed, notes: tuple[str, ...]) -> SqlSpec:

@@ -6,11 +6,10 @@ import logging
 import re
 from dataclasses import dataclass, field
 
-import sqlglot
 from sqlglot import exp
 from sqlglot.errors import SqlglotError
 
-from stef_core.dialects import sqlglot_dialect
+from stef_core.dialects import dialect_of, sqlglot_dialect
 from stef_core.extract.sql_text import cut_off, without_comments
 from stef_core.records import ParseStatus
 
@@ -115,7 +114,7 @@ def _others(stated: str, sql: str) -> list[str]:
 
 def _attempt(sql: str, dialect: str) -> tuple[list[exp.Expr] | None, str]:
     try:
-        parsed = sqlglot.parse(sql, read=dialect or None)
+        parsed = dialect_of(dialect).parse(sql)
     except RecursionError:
         return None, "it is nested too deeply"
     except SqlglotError as error:

@@ -67,6 +67,7 @@ class Reader:
     one_row: dict[int, bool] = field(default_factory=dict)
     parts: dict[tuple[int, int, str], object] = field(default_factory=dict)
     constants: dict[tuple[int, int, str], object] = field(default_factory=dict)
+    resolved: dict[tuple[int, int, str, int], Resolved] = field(default_factory=dict)
     compared: set[int] = field(default_factory=set)  # scopes whose aggregate something is compared with
 
     def defect(self, kind: str, code: str, message: str, *, part: str = "", fatal: bool = False) -> None:
@@ -424,6 +425,19 @@ def is_semi(source: Source) -> bool:
 
 def deref(node: exp.Expr, scope: Scope) -> Resolved:
     """Follow parentheses, aliases and columns to a base column or to the expression that the name stands for."""
+    if not isinstance(node, _NAMING):
+        return Resolved(node, scope, False)
+    known = scope.reader.resolved
+    key = (id(node), scope.id, scope.mode, scope.reach)
+    if key not in known:
+        known[key] = _follow(node, scope)
+    return known[key]
+
+
+_NAMING = (exp.Column, exp.Paren, exp.Alias)
+
+
+def _follow(node: exp.Expr, scope: Scope) -> Resolved:
     outer = False
     for _ in range(_MAX_HOPS):
         if isinstance(node, exp.Column) and not isinstance(node.this, exp.Star):

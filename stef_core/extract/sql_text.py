@@ -225,11 +225,14 @@ _CLAUSE = re.compile(
     re.S | re.I,
 )
 _RANKS = {"join": 1, "where": 2, "group by": 3, "having": 4, "order by": 5, "limit": 6}
+_STEMS = ("join", "where", "group", "having", "order", "limit")  # of the clauses, in the order of their ranks
 _RESETS = frozenset({"select", "union", "intersect", "except", "minus", ";"})
 
 
 def misplaced_clause(sql: str) -> str | None:
     """A clause after one that it must precede, as in ``WHERE … JOIN``; parsers forgive it, databases do not."""
+    if sql.isascii() and _in_order(sql.lower()):
+        return None
     ranks = [(0, "")]
     for match in _CLAUSE.finditer(sql):
         piece = match.group(0)
@@ -248,3 +251,15 @@ def misplaced_clause(sql: str) -> str | None:
                     return f"{word.upper()} after {ranks[-1][1].upper()}"
                 ranks[-1] = (rank, word)
     return None
+
+
+def _in_order(low: str) -> bool:
+    """Whether clauses stand in their order wherever they stand, as in most queries: then no level has to be looked at."""
+    end = -1
+    for stem in _STEMS:
+        first = low.find(stem)
+        if first >= 0:
+            if first < end:
+                return False
+            end = low.rfind(stem)
+    return True

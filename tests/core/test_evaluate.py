@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import logging
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from stef_core import QueryRecord, Rules, evaluate, evaluate_many
+from stef_core.catalogue import catalogue_of, mine
 from stef_core.errors import RuleError, TransientError
 from stef_core.evaluate import QuestionPair
 from stef_core.extract.question_offline import OfflineReader
+from stef_core.extract.sql import extract_sql
 from stef_core.findings import SIGNALS
 from stef_core.judge.symbolic import SymbolicJudge
-from stef_core.records import Evaluation, Evidence, Verdict
+from stef_core.records import Alignment, Evaluation, Evidence, Verdict
+from stef_core.rules import BenignFilter
 
 ROWS = [
     QueryRecord(
@@ -79,7 +84,7 @@ def assert_only_the_bad_row_lacks_a_score(evaluations: list[Evaluation]) -> Eval
     return bad
 
 
-@pytest.mark.parametrize("stage", ["extract_sql", "align", "compare_enrichment", "bearing_rules"])
+@pytest.mark.parametrize("stage", ["extract_sql", "align", "compare_enrichment", "bearing_hash"])
 def test_a_fault_in_a_stage_leaves_its_row_unscored_and_the_others_as_they_were(
     stage: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -154,3 +159,42 @@ def test_weak_signals_are_weighed_and_told_but_are_no_findings() -> None:
     assert evaluation.verdict is not None
     assert any("Nothing in the question leads to table zz9" in reason for reason in evaluation.verdict.reasons)
     assert not {f.kind for f in evaluation.findings} & SIGNALS
+
+
+def test_rows_of_the_same_texts_are_compared_once_and_scored_alike(monkeypatch: pytest.MonkeyPatch) -> None:
+    module = sys.modules["stef_core.evaluate"]
+    right, compared = module.align, []
+
+    def noted(record: QueryRecord, *rest: Any) -> Alignment:
+        compared.append(record.query_id)
+        aligned: Alignment = right(record, *rest)
+        return aligned
+
+    monkeypatch.setattr(module, "align", noted)
+    twins = [replace(row, query_id=f"{row.query_id}-{agent}", agent_id=agent) for agent in ("a", "b") for row in ROWS]
+
+    evaluations = list(evaluate_many(twins))
+
+    assert compared == [f"{row.query_id}-a" for row in ROWS]
+    assert [e.query_id for e in evaluations] == [row.query_id for row in twins]
+    assert evaluations[len(ROWS) :] == [replace(e, query_id=f"{e.query_id[:-1]}b") for e in evaluations[: len(ROWS)]]
+
+
+def test_the_same_texts_are_compared_anew_under_other_rules_and_another_catalogue() -> None:
+    row = QueryRecord(
+        query_id="q",
+        app_id="shop",
+        user_question="How many orders?",
+        generated_sql="SELECT COUNT(*) FROM orders WHERE tenant_id = 7",
+    )
+    lenient = Rules(benign_filters=[BenignFilter(column="tenant_id", op="=", value="*")])
+    others = [replace(row, query_id=f"o{n}", user_question=f"How many orders of day {n}?") for n in range(20)]
+    spec = extract_sql("SELECT COUNT(*) FROM sales")
+    catalogue = catalogue_of(mine(((other, spec) for other in others), dt.date(2026, 3, 2)))
+
+    plain, allowed, witnessed = evaluate(row), evaluate(row, lenient), evaluate(row, catalogue=catalogue)
+
+    alignments = [e.alignment for e in (plain, allowed, witnessed) if e.alignment]
+    assert [len(alignment.benign) for alignment in alignments] == [0, 1, 0]
+    kinds = [{f.kind for f in alignment.findings} for alignment in alignments]
+    assert kinds[2] - kinds[0] == {"log_table_unseen"}

@@ -286,7 +286,7 @@ def test_hardly_an_honest_text_of_a_real_log_is_suspected() -> None:
     statements = {row for f in frames for row in f.select("generated_sql", "dialect").drop_nulls("generated_sql").iter_rows()}
 
     assert [question for question in questions if suspected(question)] == []
-    assert [sql for sql, dialect in statements if list(addressed(sql, dialect))] == []
+    assert [sql for sql, dialect in statements if addressed(sql, dialect)] == []
 
 
 def test_a_text_of_a_megabyte_is_looked_at_where_it_may_be_sent() -> None:
