@@ -29,7 +29,7 @@ from tasks.passing import as_is
 from tasks.progress import DayEnded, DayMoved, DayPlanned, DayStarted, tell
 from tasks.publish import day_claim, end_run, input_facts, prepare, read_window, start_run
 from tasks.query_log import SpooledPartition, read_day
-from tasks.runners import check_server
+from tasks.runners import check_cluster
 from tasks.score import Scored, unknown_applications
 from tasks.secrets import with_secret
 from tasks.settings import Settings, application_rules, load_settings
@@ -81,7 +81,7 @@ def backfill(
     logs_of(settings)
     check_settings(settings)
     if settings.runner == "dask":
-        check_server()
+        check_cluster(settings)
     batched = check_batching(settings) and not dry_run
     applications = application_rules(settings)
     if not dry_run:

@@ -28,7 +28,7 @@ from tasks.passing import as_is
 from tasks.progress import DayEnded, DaysFound, DayStarted, tell
 from tasks.publish import day_claim, end_run, input_facts, prepare, read_window, record_run, share_answers, start_run
 from tasks.query_log import spool_day
-from tasks.runners import check_server, task_runner
+from tasks.runners import check_cluster, task_runner
 from tasks.score import unknown_applications
 from tasks.secrets import with_secret
 from tasks.settings import Settings, application_rules, load_settings
@@ -93,7 +93,7 @@ def daily_scoring(
     logs_of(settings)
     check_settings(settings)
     if settings.runner == "dask":
-        check_server()
+        check_cluster(settings)
     batched = check_batching(settings)
     applications = application_rules(settings)
     prepare(settings, applications)

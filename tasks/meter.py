@@ -101,8 +101,9 @@ def _result(future: Any, meter: Meter) -> Any:
 
 
 def _ended(future: Any) -> bool:
-    # a future of Prefect's own runners wraps one of Python or of Dask, which both tell
-    return bool(future.wrapped_future.done())
+    # futures of Python and of Dask tell; of others Prefect asks its server
+    told = getattr(future.wrapped_future, "done", None)
+    return bool(told() if told is not None else future.state.is_final())
 
 
 def _lasting(seconds: float) -> str:

@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import logging
+import socket
 from pathlib import Path
 from typing import Any, cast
+from urllib.parse import urlsplit
 
 from prefect.context import FlowRunContext
 from prefect.futures import PrefectFuture
 from prefect.settings import PREFECT_API_URL
 from prefect.task_runners import TaskRunner, ThreadPoolTaskRunner
 
-from stef_core.errors import RuleError
+from stef_core.errors import RuleError, TransientError
 from tasks.crew import Crew
 from tasks.pool import processes_of, threads_of, usable_cores
 from tasks.settings import Settings, load_settings
+
+CONNECT_S = 10.0
 
 
 def task_runner(settings: Settings | None = None) -> TaskRunner[PrefectFuture[Any]]:
@@ -30,6 +35,8 @@ def task_runner(settings: Settings | None = None) -> TaskRunner[PrefectFuture[An
             settings = load_settings()
         except RuleError:
             settings = Settings.model_construct()
+    elif settings.runner == "dask":
+        check_cluster(settings)
     if settings.runner == "dask":
         return _dask(settings)
     return cast("TaskRunner[PrefectFuture[Any]]", ThreadPoolTaskRunner[Any](max_workers=threads_of(settings)))
@@ -37,6 +44,8 @@ def task_runner(settings: Settings | None = None) -> TaskRunner[PrefectFuture[An
 
 def place_of(settings: Settings, rows: int) -> int | Crew:
     """Where the batches of a day are worked on: in so many processes of this machine, or by the crew of a cluster.
+
+    A flow that was given any task runner but threads is worked on by a crew: of Dask's workers, or of `processes` of the settings.
 
     Args:
         settings: Settings of the run.
@@ -47,7 +56,8 @@ def place_of(settings: Settings, rows: int) -> int | Crew:
     """
     context = FlowRunContext.get()
     assert context is not None  # asked within a flow
-    if not hasattr(context.task_runner, "cluster_kwargs"):
+    runner: Any = context.task_runner
+    if isinstance(runner, ThreadPoolTaskRunner):
         if settings.runner == "dask":
             raise RuleError(
                 "the runner is dask, but this flow was started with threads; "
@@ -57,30 +67,51 @@ def place_of(settings: Settings, rows: int) -> int | Crew:
     run = str(context.flow_run.id) if context.flow_run is not None else ""
     ledger = settings.spool.expanduser().absolute() / f"budget-{run}.sqlite"
     if ledger not in _crews:  # workers that come later change no limits of a run that is under way
-        client = cast("Any", context.task_runner).client
+        processes = settings.processes or usable_cores()
+        if settings.runner == "dask":
+            processes = len(runner.client.scheduler_info(n_workers=-1)["workers"])
         _crews.clear()
-        _crews[ledger] = Crew(processes=max(1, len(client.scheduler_info(n_workers=-1)["workers"])), ledger=ledger)
+        _crews[ledger] = Crew(processes=max(1, processes), ledger=ledger)
     return _crews[ledger]
 
 
 _crews: dict[Path, Crew] = {}
 
 
-def check_server() -> None:
-    """See that workers of a cluster can tell a Prefect server what becomes of their tasks.
+def check_cluster(settings: Settings) -> None:
+    """See that a cluster can be reached, and that its workers can tell a Prefect server what becomes of their tasks.
 
     Raises:
-        RuleError: There is none but the one that this process starts for itself.
+        RuleError: There is no server but the one that this process starts for itself, or the address is none.
+        TransientError: Nobody listens at the address.
     """
     if not PREFECT_API_URL.value():
         raise RuleError(
             "the runner is dask, whose workers need a Prefect server; start one with `prefect server start`, and set "
             "PREFECT_API_URL here and on the workers"
         )
+    if settings.address is None:
+        return
+    parts = urlsplit(settings.address)
+    try:
+        where = (parts.hostname or "", parts.port or 0)
+    except ValueError:
+        where = ("", 0)
+    if not all(where):
+        raise RuleError(f"STEF_ADDRESS is {settings.address!r}; it is the scheduler's, e.g. tcp://host:8786")
+    try:
+        socket.create_connection(where, timeout=CONNECT_S).close()
+    except OSError as error:
+        why = error.strerror or error
+        raise TransientError(f"Dask's scheduler at {settings.address} cannot be reached: {why}; see STEF_ADDRESS") from error
 
 
 def _dask(settings: Settings) -> TaskRunner[PrefectFuture[Any]]:
     try:
+        import dask.config
+
+        dask.config.set({"logging": {"distributed": "warning"}})  # of a cluster's own coming and going nobody wants to hear
+        logging.getLogger("distributed").setLevel(logging.WARNING)
         from prefect_dask.task_runners import DaskTaskRunner
     except ImportError as error:
         raise RuleError("the runner is dask, which is not installed; pip install 'stef-pipeline[dask]'") from error
@@ -88,5 +119,5 @@ def _dask(settings: Settings) -> TaskRunner[PrefectFuture[Any]]:
         runner = DaskTaskRunner(address=settings.address)
     else:  # one thread a process: what is done there keeps a core busy
         processes = settings.processes or usable_cores()
-        runner = DaskTaskRunner(cluster_kwargs={"n_workers": processes, "threads_per_worker": 1, "dashboard_address": None})
+        runner = DaskTaskRunner(cluster_kwargs={"n_workers": processes, "threads_per_worker": 1, "dashboard_address": ":0"})
     return cast("TaskRunner[PrefectFuture[Any]]", runner)

@@ -15,7 +15,7 @@ from flows import cli
 from stef_core.errors import TransientError
 from stef_core.frames import LOG_CATALOGUE, frame_of
 from stef_core.rules import Rules
-from tasks import extract, judge
+from tasks import batches
 from tasks.extract import keep_catalogue
 from tasks.query_log import PARTITION_LOG
 from tasks.spool import open_spool
@@ -60,8 +60,8 @@ def counting(monkeypatch: pytest.MonkeyPatch) -> dict[str, int]:
 
         return call
 
-    monkeypatch.setattr(extract, "extract", counted("extract", extract.extract))
-    monkeypatch.setattr(judge, "judge", counted("judge", judge.judge))
+    monkeypatch.setattr("tasks.extract.extract", counted("extract", batches.extract))
+    monkeypatch.setattr("tasks.judge.judge", counted("judge", batches.judge))
     return counts
 
 
@@ -156,17 +156,17 @@ def test_a_batch_with_rows_that_nobody_answered_for_is_not_done(tmp_path: Path) 
 
     with serving(verdicts_refused) as server:
         chosen = settings(base_url=server.base_url, cache=None)
-        extract.extract(spool, 0, rules, chosen, last_try=True)
+        batches.extract(spool, 0, rules, chosen, last_try=True)
         folder = keep_catalogue(spool, LOG_CATALOGUE.to_frame())
-        left_over = judge.judge(spool, 0, folder, rules, chosen, DAY, last_try=True)
-        assert extract.extracted_before(spool, 0) is not None
-        assert judge.judged_before(spool, 0, folder) is None
+        left_over = batches.judge(spool, 0, folder, rules, chosen, DAY, last_try=True)
+        assert batches.extracted_before(spool, 0) is not None
+        assert batches.judged_before(spool, 0, folder) is None
         server.script = model_answer
-        done = judge.judge(spool, 0, folder, rules, chosen, DAY, last_try=True)
+        done = batches.judge(spool, 0, folder, rules, chosen, DAY, last_try=True)
 
     assert (left_over.reasons, left_over.scored) == ({"judge_rejected": 4}, 0)
     assert done.scored == 4
-    assert judge.judged_before(spool, 0, folder) == replace(done, reused=True)
+    assert batches.judged_before(spool, 0, folder) == replace(done, reused=True)
 
 
 @pytest.mark.parametrize("at_once", [2, 3])

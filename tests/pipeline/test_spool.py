@@ -130,7 +130,7 @@ BASE = Settings(logs="logs")
 
 
 def name_of(**changed: Any) -> str:
-    given = {"settings": BASE, "rules": {"default": Rules()}, "day": DAY, "files": FILES} | changed
+    given: dict[str, Any] = {"settings": BASE, "rules": {"default": Rules()}, "day": DAY, "files": FILES} | changed
     return work_of(**given)
 
 
