@@ -188,7 +188,7 @@ def test_row_that_the_evaluator_fails_on_costs_neither_its_batch_nor_the_day(
 
     monkeypatch.setattr(sys.modules["stef_core.evaluate"], "align", fail)  # the name in the package is the function
     monkeypatch.setattr(logging, "raiseExceptions", False)  # Prefect's handler holds the stderr of an earlier test
-    write(house.logs, day_of())
+    write(house.logs, day_of(user_question=[f"How many orders has customer {n}?" for n in range(ROWS)]))  # no two are one
 
     code, _, err = house.score()
 
