@@ -45,7 +45,7 @@ def task_runner(settings: Settings | None = None) -> TaskRunner[PrefectFuture[An
 def place_of(settings: Settings, rows: int) -> int | Crew:
     """Where the batches of a day are worked on: in so many processes of this machine, or by the crew of a cluster.
 
-    A flow that was given any task runner but threads is worked on by a crew: of Dask's workers, or of `processes` of the settings.
+    A flow that was given any task runner but threads has a crew: Dask's workers, or `processes` of the settings.
 
     Args:
         settings: Settings of the run.

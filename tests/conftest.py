@@ -7,6 +7,7 @@ import sys
 import tempfile
 from collections.abc import Iterator
 
+import hypothesis
 import pytest
 
 from tests.postgres_server import PostgresServer
@@ -19,6 +20,9 @@ os.environ["PREFECT_LOGGING_LEVEL"] = "CRITICAL"
 os.environ["PREFECT_API_URL"] = ""
 os.environ["DO_NOT_TRACK"] = "1"
 os.environ["GX_ANALYTICS_ENABLED"] = "false"
+# the same examples in each run, so that it says something of the change and not of its luck; drills look further
+hypothesis.settings.register_profile("suite", deadline=None, derandomize=True)
+hypothesis.settings.load_profile("suite")
 for name in [name for name in os.environ if name.startswith(("STEF_", "OPENAI_"))]:
     del os.environ[name]
 
