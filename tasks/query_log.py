@@ -30,7 +30,7 @@ from stef_core.frames import OPTIONAL_LOG, QUERY_LOG, REQUIRED_COLUMNS, compact_
 from stef_core.rules import Rules
 from tasks.retrying import is_transient
 from tasks.settings import Settings
-from tasks.spool import BATCHES_MAX, Spool, gathered, open_spool, sweep, work_of
+from tasks.spool import Spool, batch_rows, gathered, open_spool, sweep, work_of
 
 # the reader's own: columns of the contract that must hold a value in each row
 LOG = "log"  # kind of the batches in a spool
@@ -116,13 +116,13 @@ def spool_partition(logs: str, day: dt.date, spool: Spool, batch_size: int) -> S
         logs: As for `read_partition`.
         day: UTC day.
         spool: A new one; takes batches of kind ``log``.
-        batch_size: Rows of a batch; more where a day would have more than `BATCHES_MAX` batches.
+        batch_size: Rows of a batch; more where a day would have very many (`batch_rows`).
 
     Raises:
         InputError: As `read_partition`.
         TransientError: As `read_partition`.
     """
-    size = max(batch_size, math.ceil(_count_rows(logs, day) / BATCHES_MAX))
+    size = batch_rows(batch_size, _count_rows(logs, day))
     waiting = [PARTITION_LOG.to_frame()]
     batches = 0
 

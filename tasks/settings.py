@@ -89,7 +89,7 @@ class Settings(BaseSettings):
         default=0.25, gt=0, description="Population stability index of inputs and bands above which a day is warned of."
     )
     data_docs: Path | None = Field(default=None, description="Folder that keeps Great Expectations' pages of each run.")
-    batch_size: int = Field(default=200, ge=1, le=10_000, description="Rows of one task; more on days of over 1,000 tasks.")
+    batch_size: int = Field(default=200, ge=1, le=10_000, description="Rows of one task; more on days of over 100 tasks.")
     spool: Path = Field(default=Path(".stef/spool"), description="Folder of days under way, for killed runs to go on with.")
     runner: Literal["threads", "dask"] = Field(default="threads", description="Where batches are worked on.")
     address: str | None = Field(default=None, description="Scheduler of Dask; processes of this machine if unset.")

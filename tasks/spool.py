@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 import io
 import json
+import math
 import os
 import pickle
 import shutil
@@ -30,7 +31,8 @@ from stef_core.version import CORE_VERSION
 
 KEPT_DAYS = 7  # a folder that nobody has come back to
 ROWS_AT_ONCE = 10_000  # of a frame that is put together from batches
-BATCHES_MAX = 1_000  # of a day; more rows make larger batches
+# a day of more than so many batches gets larger ones, as each is a task to tell of; but of a size that memory bears
+BATCHES, BATCHES_MAX, BATCH_ROWS = 100, 1_000, 1_000
 # what bears on what is read and judged; all else bears on how fast, how dear, or what becomes of it
 _BEARING = ("judge", "model", "base_url", "fused", "samples", "sample_temperature", "logprobs", "batch_size")
 
@@ -174,6 +176,16 @@ def gathered(frames: Iterable[pl.DataFrame], rows: int = ROWS_AT_ONCE) -> Iterat
             waiting, height = [], 0
     if waiting:
         yield pl.concat(waiting)
+
+
+def batch_rows(asked: int, rows: int) -> int:
+    """Rows of a batch of a day.
+
+    Args:
+        asked: At least so many.
+        rows: Of the day.
+    """
+    return max(asked, min(BATCH_ROWS, math.ceil(rows / BATCHES)), math.ceil(rows / BATCHES_MAX))
 
 
 def open_spool(root: Path, day: Any) -> Spool:

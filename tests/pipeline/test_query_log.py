@@ -18,7 +18,7 @@ import pytest
 from stef_core.errors import InputError, TransientError
 from tasks import query_log
 from tasks.query_log import PARTITION_LOG, LogDay, read_partition, spool_partition
-from tasks.spool import open_spool
+from tasks.spool import batch_rows, open_spool
 from tests.logs import DAY, NOON, table, write
 
 
@@ -296,13 +296,19 @@ def test_ids_whose_hashes_are_alike_are_told_apart(tmp_path: Path, monkeypatch: 
     assert partition.duplicates == ("a",)
 
 
-def test_a_large_day_has_larger_batches(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tasks.query_log.BATCHES_MAX", 2)
-    write(tmp_path / "logs", table(5))
-
-    spooled = spool_partition(str(tmp_path / "logs"), DAY, open_spool(tmp_path / "spool", DAY), 1)
-
-    assert (spooled.batches, spooled.rows) == (2, 5)
+@pytest.mark.parametrize(
+    ("asked", "rows", "size"),
+    [
+        (200, 0, 200),
+        (200, 20_000, 200),
+        (200, 40_000, 400),
+        (200, 1_000_000, 1_000),
+        (200, 5_000_000, 5_000),
+        (7_000, 1_000_000, 7_000),
+    ],
+)
+def test_a_large_day_has_larger_batches(asked: int, rows: int, size: int) -> None:
+    assert batch_rows(asked, rows) == size
 
 
 def test_a_file_that_is_replaced_while_it_is_read_is_read_again_by_the_next_try(
