@@ -46,9 +46,12 @@ app = typer.Typer(
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
-    context_settings={"help_option_names": ["-h", "--help"]},
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+    rich_markup_mode=None,  # help that is painted takes half a second to import
 )
-rules_app = typer.Typer(help="Check the rules of applications, and publish their schema.", no_args_is_help=True)
+rules_app = typer.Typer(
+    help="Check the rules of applications, and publish their schema.", no_args_is_help=True, rich_markup_mode=None
+)
 app.add_typer(rules_app, name="rules")
 app.add_typer(experiment_app, name="experiment")
 app.add_typer(cache_app, name="cache")
@@ -810,8 +813,9 @@ def _interrupted(error: BaseException | None) -> bool:
 
 
 def _misused(error: typer.TyperException) -> int:
-    """Tell a wrong command or option in one line; where a subcommand lacks, its help has been shown already."""
+    """Tell a wrong command or option in one line; where a subcommand lacks, show the help."""
     if type(error).__name__ == "NoArgsIsHelpError":
+        _complain(error.format_message())
         return BAD_INPUT
     context = getattr(error, "ctx", None)
     message = " ".join(error.format_message().split()).rstrip(".")

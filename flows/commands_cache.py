@@ -20,7 +20,9 @@ if TYPE_CHECKING:
 SECONDS = {"h": 3600, "d": 86_400, "w": 604_800}
 BYTES = {"B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "KIB": 2**10, "MIB": 2**20, "GIB": 2**30}
 
-cache_app = typer.Typer(help="Look into the cache of answers already paid for, and prune it.", no_args_is_help=True)
+cache_app = typer.Typer(
+    help="Look into the cache of answers already paid for, and prune it.", no_args_is_help=True, rich_markup_mode=None
+)
 
 
 def read_age(text: str) -> float:

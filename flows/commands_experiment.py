@@ -23,7 +23,9 @@ EXAMPLES = 2  # questions shown for each error code
 SHOWN = 8  # questions that a run fixed or broke
 STEPS = 5  # lines of progress where there is no terminal
 
-experiment_app = typer.Typer(help="Run agents on questions with gold SQL: accuracy, errors, comparison.", no_args_is_help=True)
+experiment_app = typer.Typer(
+    help="Run agents on questions with gold SQL: accuracy, errors, comparison.", no_args_is_help=True, rich_markup_mode=None
+)
 
 DatabaseOption = Annotated[
     str, typer.Option(help="URL of the database: sqlite:///f.sqlite, duckdb:///f.duckdb or postgresql://….", metavar="URL")
