@@ -11,7 +11,7 @@ import datetime as dt
 import hashlib
 import json
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 
@@ -25,7 +25,7 @@ from stef_core.rules import Rules
 
 KEPT = 16  # witnesses kept of a fact; no check needs to count further
 
-VALUES_KEPT = 10_000  # values, and literals, of an application that are kept of a day, and of all days together
+VALUES_KEPT = 100_000  # values, and literals, that are kept of a day, and of all days together
 _VALUES = ("value", "literal")
 
 # which question shows which fact
@@ -119,7 +119,7 @@ def witness_of(question: str | None) -> str:
 class Witness:
     """The catalogue as one row may use it: facts of its application, its own question left out."""
 
-    facts: Mapping[Fact, frozenset[str]]
+    facts: Mapping[Fact, Collection[str]]
     table_words: Mapping[str, frozenset[str]]
     own: str
     names: tuple[str, ...] = ()  # every column name that the log shows
@@ -149,7 +149,7 @@ class Witness:
 class AppCatalogue:
     """Facts of one application, each with its witnesses."""
 
-    facts: Mapping[Fact, frozenset[str]]
+    facts: Mapping[Fact, Collection[str]]
     table_words: Mapping[str, frozenset[str]] = field(default_factory=dict)
     names: tuple[str, ...] = ()
     owning: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
@@ -164,7 +164,7 @@ class Catalogue:
         facts: Witnesses by application and fact.
     """
 
-    def __init__(self, facts: Mapping[str, Mapping[Fact, frozenset[str]]]) -> None:
+    def __init__(self, facts: Mapping[str, Mapping[Fact, Collection[str]]]) -> None:
         self._apps = {app: _app_catalogue(found) for app, found in facts.items()}
 
     def witness(self, record: QueryRecord) -> Witness | None:
@@ -246,10 +246,14 @@ def log_catalogue(shown: Iterable[pl.LazyFrame], day: dt.date) -> pl.DataFrame:
 
 
 def _most_shown(facts: pl.DataFrame) -> pl.DataFrame:
-    """Of values and literals of an application the `VALUES_KEPT` that most questions show: any row may bring new ones."""
+    """Of values, and of literals, the `VALUES_KEPT` that most questions show: any row may bring new ones.
+
+    Each application keeps as many as the others, or all that it has.
+    """
     ordered = facts.sort(["questions", "app_id", "kind", "key"], descending=[True, False, False, False])
-    place = pl.int_range(pl.len()).over("app_id", "kind")
-    return ordered.filter(~pl.col("kind").is_in(_VALUES) | (place < VALUES_KEPT))
+    placed = ordered.with_columns(pl.int_range(pl.len()).over("app_id", "kind").alias("place"))
+    beyond = placed.sort("place", "app_id", "kind").with_columns(pl.int_range(pl.len()).over("kind").alias("rank"))
+    return beyond.filter(~pl.col("kind").is_in(_VALUES) | (pl.col("rank") < VALUES_KEPT)).drop("place", "rank")
 
 
 def catalogue_of(frame: pl.DataFrame) -> Catalogue:
@@ -258,23 +262,28 @@ def catalogue_of(frame: pl.DataFrame) -> Catalogue:
     Args:
         frame: Rows of LOG_CATALOGUE of any days, in any order.
     """
-    facts: dict[str, dict[Fact, set[str]]] = {}
     key = ["app_id", "kind", "key"]
     total = frame.lazy().group_by(key).agg(pl.col("questions").sum()).collect(engine="streaming")
-    kept = frame.join(_most_shown(total).select(key), on=key, how="semi") if _has_many(total) else frame
-    for app, kind, name, witnesses in kept.select(*key, "witnesses").iter_rows():
-        facts.setdefault(app, {}).setdefault((kind, name), set()).update(json.loads(witnesses))
-    return Catalogue(
-        {app: {fact: frozenset(sorted(names)[:KEPT]) for fact, names in found.items()} for app, found in facts.items()}
-    )
+    if _has_many(total):
+        frame = frame.join(_most_shown(total).select(key), on=key, how="semi")
+    facts: dict[str, dict[Fact, tuple[str, ...]]] = {}
+    same: dict[tuple[str, ...], tuple[str, ...]] = {}  # most facts are shown by one question, which shows several
+    for app, kind, name, witnesses in frame.select(*key, "witnesses").iter_rows():
+        known, fact = facts.setdefault(app, {}), (kind, name)
+        names = json.loads(witnesses)
+        if fact in known:
+            names = sorted({*known[fact], *names})
+        kept = tuple(names[:KEPT])
+        known[fact] = same.setdefault(kept, kept)
+    return Catalogue(facts)
 
 
 def _has_many(facts: pl.DataFrame) -> bool:
-    counts = facts.filter(pl.col("kind").is_in(_VALUES)).group_by("app_id", "kind").len()["len"]
+    counts = facts.filter(pl.col("kind").is_in(_VALUES)).group_by("kind").len()["len"]
     return max(counts.to_list(), default=0) > VALUES_KEPT
 
 
-def _app_catalogue(facts: Mapping[Fact, frozenset[str]]) -> AppCatalogue:
+def _app_catalogue(facts: Mapping[Fact, Collection[str]]) -> AppCatalogue:
     words = {key: frozenset(identifier_words(key)) for kind, key in facts if kind == "table"}
     asked = frozenset().union(*facts.values()) if facts else frozenset()
     names = tuple(sorted(key for kind, key in facts if kind == "name"))
@@ -293,7 +302,7 @@ def _app_catalogue(facts: Mapping[Fact, frozenset[str]]) -> AppCatalogue:
     )
 
 
-def _lines(facts: Mapping[Fact, frozenset[str]]) -> Iterator[str]:
+def _lines(facts: Mapping[Fact, Collection[str]]) -> Iterator[str]:
     for kind, key in sorted(facts):
         yield f"{kind}:{key}:{','.join(sorted(facts[(kind, key)]))}"
 
