@@ -12,7 +12,7 @@ from stef_core import Evaluation, Rules, evaluate
 from stef_core.bearing import ENTRIES, WHOLE
 from stef_core.rules import rules_schema
 from stef_core.scoring import BANDS
-from tests.docs_concepts import BARE, CONCEPTS, SQL, VARIANTS, WITH_LOG, YEAR, evidence_of, judged
+from tests.docs_concepts import ANSWERS, BARE, CONCEPTS, LOG, SQL, VARIANTS, WITH_LOG, YEAR, evidence_of, judged
 from tests.docs_rules import EXAMPLES, OTHERS, REDACTED, RULES_PAGE, Example, masked
 
 PAGE = CONCEPTS.read_text(encoding="utf-8")
@@ -117,6 +117,7 @@ def test_fault_of_the_agent_scores_zero(sql: str) -> None:
 def test_log_speaks_against_the_wrong_owner_and_the_wrong_join_and_for_the_right_one() -> None:
     change = [phi_of(beside) - phi_of(alone) for alone, beside in WITH_LOG.values()]
 
+    assert len(LOG) * ANSWERS == 12, "the page says twelve"
     assert [value > 0 for value in change] == [False, True, False]
     assert 0 not in change
 
