@@ -510,7 +510,9 @@ class _Matcher:
         asked, applied = item.filters[0].value, candidate.filters[0].value
         if not (isinstance(asked, str) and isinstance(applied, str)):
             return False
-        wanted = set(words(asked))
+        wanted, named = set(words(asked)), set(words(applied))
+        if named and named <= self.words - wanted:
+            return False  # the question names that value for itself: the clause holds two conditions
         return any(wanted <= set(words(clause)) and applied in clause.casefold() for clause in self.clauses)
 
     def _rest_is_named(self, item: Asked, candidate: Applied) -> bool:

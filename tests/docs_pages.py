@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 from stef_core.findings import CODES
+from tests.docs_concepts import CONCEPTS, concepts_page
+from tests.docs_reference import cli_page, python_page, reasons_page, settings_page, tables_page
+from tests.docs_rules import RULES_PAGE, rules_page
 
-FINDINGS = Path(__file__).parents[1] / "docs" / "findings.md"
+DOCS = Path(__file__).parents[1] / "docs"
+FINDINGS = DOCS / "findings.md"
 
 
 def findings_page() -> str:
@@ -28,5 +33,18 @@ def findings_page() -> str:
     return "\n".join(lines) + "\n"
 
 
+PAGES: dict[Path, Callable[[], str]] = {
+    FINDINGS: findings_page,
+    CONCEPTS: concepts_page,
+    RULES_PAGE: rules_page,
+    DOCS / "reference" / "cli.md": cli_page,
+    DOCS / "reference" / "settings.md": settings_page,
+    DOCS / "reference" / "tables.md": tables_page,
+    DOCS / "reference" / "python.md": python_page,
+    DOCS / "reference" / "reasons.md": reasons_page,
+}
+
 if __name__ == "__main__":
-    FINDINGS.write_text(findings_page(), encoding="utf-8")
+    for path, page in PAGES.items():
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(page(), encoding="utf-8")

@@ -13,14 +13,17 @@ import pytest
 import typer
 
 from flows import cli
+from stef_core.backfill import MENDABLE
 from stef_core.findings import CODES
 from stef_core.scoring import BANDS, CONFIDENCE_STEPS, FILTER_POINTS, VERDICT_POINTS
 from tasks.settings import PREFIX, SECRETS, Settings
-from tests.docs_pages import FINDINGS, findings_page
+from tests.docs_pages import FINDINGS
+from tests.docs_pages import PAGES as MADE
+from tests.docs_reference import EXIT_CODES, reasons
 
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
-PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md"), *ROOT.glob("*/*.md")])
+PAGES = sorted({*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), *ROOT.glob("*/*.md")})
 LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
 CODE = re.compile(r"`([^`\n]+)`")
 
@@ -89,7 +92,7 @@ def test_every_command_is_documented() -> None:
     assert {command_of(spelled.split())[0] for spelled, _ in documented_commands()} == every_command()
 
 
-@pytest.mark.parametrize("line", [line for block in blocks("") for line in block.splitlines() if "bin/stef " in line])
+@pytest.mark.parametrize("line", [line for block in blocks("sh") for line in block.splitlines() if "bin/stef " in line])
 def test_example_commands_parse(line: str) -> None:
     words = shlex.split(line.partition("bin/stef ")[2])
     name, command = command_of(words)
@@ -103,7 +106,7 @@ def test_example_of_explain_explains(
     capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    (line,) = [line for block in blocks("") for line in block.splitlines() if "bin/stef explain" in line]
+    (line,) = [line for block in blocks("sh") for line in block.splitlines() if "bin/stef explain" in line]
 
     code = cli.run(shlex.split(line.partition("bin/stef ")[2]))
 
@@ -111,7 +114,7 @@ def test_example_of_explain_explains(
     assert "missing_filter" in capsys.readouterr().out
 
 
-@pytest.mark.parametrize("target", sorted(set(re.findall(r"\bmake ([a-z]+)\b", " ".join(CODE.findall(README) + blocks(""))))))
+@pytest.mark.parametrize("target", sorted(set(re.findall(r"\bmake ([a-z]+)\b", " ".join(CODE.findall(README) + blocks("sh"))))))
 def test_make_has_the_documented_target(target: str) -> None:
     assert re.search(rf"^{target}:", (ROOT / "Makefile").read_text(encoding="utf-8"), flags=re.MULTILINE)
 
@@ -126,27 +129,48 @@ def test_exit_codes_are_those_of_the_command_line() -> None:
     assert told[cli.GATE_FAILED] == "a gate failed"
 
 
-def test_settings_of_the_table_are_the_settings() -> None:
-    named = [name for cells in rows(section("Settings")) for name in CODE.findall(cells[0])]
+def settings_of(text: str) -> dict[str, str]:
+    """Settings of a text's table with their defaults, empty where there is none; README's has them in the second column."""
+    told: dict[str, str] = {}
+    for names, *between, _ in rows(text):
+        values = CODE.findall(between[-1])
+        told |= dict(zip(CODE.findall(names), values or [""] * 9, strict=False))
+    return told
+
+
+def test_settings_of_the_reference_are_the_settings() -> None:
+    named = settings_of((ROOT / "docs" / "reference" / "settings.md").read_text(encoding="utf-8"))
 
     assert sorted(named) == sorted(f"{PREFIX}{name.upper()}" for name in Settings.model_fields)
 
 
-def test_defaults_of_the_table_are_the_defaults() -> None:
-    told: dict[str, str] = {}
-    for names, defaults, *_ in rows(section("Settings")):
-        values = CODE.findall(defaults)
-        told |= dict(zip(CODE.findall(names), values or [""] * 9, strict=False))
+@pytest.mark.parametrize("page", ["README.md", "docs/reference/settings.md"])
+def test_defaults_of_the_table_are_the_defaults(page: str) -> None:
+    text = section("Settings") if page == "README.md" else (ROOT / page).read_text(encoding="utf-8")
+    fields = {f"{PREFIX}{name.upper()}": (name, field) for name, field in Settings.model_fields.items()}
 
-    for name, field in Settings.model_fields.items():
+    told = settings_of(text)
+
+    assert len(told) > 10
+    for spelled, default in told.items():
+        name, field = fields[spelled]
         if field.default is None or name in SECRETS:
-            assert told[f"{PREFIX}{name.upper()}"] == ""
+            assert default == ""
         elif isinstance(field.default, bool):
-            assert told[f"{PREFIX}{name.upper()}"] == str(field.default).lower()
+            assert default == str(field.default).lower()
         elif isinstance(field.default, int | float):
-            assert float(told[f"{PREFIX}{name.upper()}"]) == field.default
+            assert float(default) == field.default
         else:
-            assert told[f"{PREFIX}{name.upper()}"] == str(field.default)
+            assert default == str(field.default)
+
+
+def test_first_screen_says_what_it_is_and_shows_it() -> None:
+    first = README.split("\n## Your own data", 1)[0]
+
+    assert len(first.splitlines()) <= 40
+    commands = [line.split("#")[0].strip() for line in blocks("sh")[0].splitlines()]
+    assert commands == ["make demo", "make test"]
+    assert first.index("make demo") < first.index(" Agent ") < first.index("](docs/report.png)")
 
 
 def test_points_of_the_table_are_those_of_the_score() -> None:
@@ -159,11 +183,44 @@ def test_points_of_the_table_are_those_of_the_score() -> None:
         assert re.search(rf"`{band}` from {lowest}\b", README)
 
 
+@pytest.mark.parametrize("path", MADE, ids=lambda path: path.relative_to(ROOT).as_posix())
+def test_page_that_is_made_is_up_to_date(path: Path) -> None:
+    assert path.read_text(encoding="utf-8") == MADE[path](), "run `make docs`"
+
+
 def test_every_finding_code_is_documented_as_the_code_has_it() -> None:
     page = FINDINGS.read_text(encoding="utf-8")
 
-    assert page == findings_page(), "run `make docs`"
     assert all(f"| `{code}` | {entry.meaning} | {entry.severity} |" in page for code, entry in CODES.items())
+
+
+def test_every_reason_of_an_unscored_row_is_documented() -> None:
+    source = (ROOT / "stef_core" / "evaluate.py").read_text(encoding="utf-8")
+    given = set(re.findall(r'reason="(\w+)"|^[A-Z_]+ = "(\w+)"  # reason of', source, flags=re.MULTILINE))
+    given_by_code = {name for pair in given for name in pair if name}
+
+    documented = {name for names in reasons() for name in names}
+
+    assert {"question_missing", "sql_unparseable", "evaluator_error"} <= given_by_code <= documented
+    assert documented >= MENDABLE
+
+
+def test_exit_codes_of_the_reference_are_those_of_readme() -> None:
+    (sentence,) = re.findall(r"Exit codes: (.*?)\.\s", section("Commands"), flags=re.DOTALL)
+
+    page = (ROOT / "docs" / "reference" / "cli.md").read_text(encoding="utf-8")
+    told = {int(code): text for code, text, *_ in rows(page.split("\n## ", 1)[0]) if code.isdigit()}
+
+    assert told == EXIT_CODES
+    assert all(meaning.split(";")[0] in " ".join(sentence.split()) for meaning in EXIT_CODES.values())
+
+
+def test_index_names_every_page() -> None:
+    index = (ROOT / "docs" / "README.md").read_text(encoding="utf-8")
+
+    named = {target for target in LINK.findall(index) if not target.startswith("..")}
+    there = {path.relative_to(ROOT / "docs").as_posix() for path in (ROOT / "docs").rglob("*.md")} - {"README.md"}
+    assert named == there
 
 
 def test_warehouse_names_are_those_of_the_warehouse(tmp_path: Path) -> None:
