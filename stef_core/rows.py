@@ -27,6 +27,7 @@ from stef_core.version import CORE_VERSION
 
 # reasons of a row that an endpoint did not answer for, as opposed to one that it answered badly
 UNANSWERED = frozenset({"judge_unavailable", "question_reader_unavailable"})
+HIDDEN = "***"  # stands in a bearing for columns whose names may not be stored
 UNREAD = SqlSpec(parse_status="unparseable")  # of a row that nothing is known of
 
 # what reading and aligning say of a row; grain: query_id
@@ -231,6 +232,8 @@ def _stored_bearing(reading: Reading, found: Redaction | None, stored: QueryReco
         named = frozenset(column for _, column in reading.sql.columns)
         known = frozenset(c for c in bearing.columns if c in named or set(identifier_words(c)) <= told)
         columns = frozenset(c for c in known if found.mask(c) == c)  # a value without quotes reads as a column
+        if columns < bearing.columns:
+            columns |= {HIDDEN}  # that there is one is no secret, and an entry for any column bears on it
         bearing = replace(bearing, words=words, columns=columns)
     return compact_json(bearing.to_json())
 

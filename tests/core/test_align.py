@@ -87,3 +87,42 @@ def test_the_order_of_conjuncts_changes_nothing(parts: list[str], data: st.DataO
     assert first.alignment.filter_status == second.alignment.filter_status
     assert {condition_text(c) for c in first.alignment.extra} == {condition_text(c) for c in second.alignment.extra}
     assert first.score == second.score
+
+
+@pytest.mark.parametrize(
+    "reformulated",
+    [
+        "Number of bookings with city = Lisbon and status = cancelled in the year 2025",
+        "How many bookings from Lisbon were cancelled in 2025?",
+        "Count bookings where city is Lisbon, status is cancelled, year 2025",
+        None,
+    ],
+)
+def test_a_reformulation_in_one_clause_hides_no_missing_filter(reformulated: str | None) -> None:
+    sql = "SELECT COUNT(*) FROM bookings WHERE status = 'cancelled' AND booked_on >= '2025-01-01' AND booked_on < '2026-01-01'"
+    record = QueryRecord(
+        query_id="q",
+        user_question="How many bookings from Lisbon were cancelled in 2025?",
+        enriched_question=reformulated,
+        generated_sql=sql,
+    )
+
+    evaluation = evaluate(record)
+
+    assert evaluation.alignment is not None
+    assert evaluation.alignment.filter_status == "partially_applied"
+    assert [f.question_part for f in evaluation.findings if f.code == "missing_filter"] != []
+
+
+def test_a_reformulation_still_says_which_stored_value_a_word_means() -> None:
+    record = QueryRecord(
+        query_id="q",
+        user_question="How many bookings have the status dropped?",
+        enriched_question="Count bookings; dropped refers to status = 'cancelled'",
+        generated_sql="SELECT COUNT(*) FROM bookings WHERE status = 'cancelled'",
+    )
+
+    evaluation = evaluate(record)
+
+    assert evaluation.alignment is not None
+    assert evaluation.alignment.filter_status == "fully_applied"
