@@ -32,7 +32,18 @@ KEPT_DAYS = 7  # a folder that nobody has come back to
 ROWS_AT_ONCE = 20_000  # of a frame that is put together from batches
 BATCHES_MAX = 1_000  # of a day; more rows make larger batches
 # what bears on what is read and judged; all else bears on how fast, how dear, or what becomes of it
-_BEARING = ("judge", "model", "base_url", "fused", "samples", "sample_temperature", "logprobs", "batch_size")
+_BEARING = (
+    "judge",
+    "model",
+    "base_url",
+    "fused",
+    "samples",
+    "sample_temperature",
+    "logprobs",
+    "batch_size",
+    "row_seconds",
+    "row_memory_mb",
+)
 
 
 class Spool:

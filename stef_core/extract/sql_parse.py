@@ -12,8 +12,10 @@ from sqlglot.errors import SqlglotError
 
 from stef_core.dialects import sqlglot_dialect
 from stef_core.extract.sql_text import cut_off, without_comments
+from stef_core.limits import ROW_LIMIT
 from stef_core.records import ParseStatus
 
+TOO_DEEP = "it is nested more deeply than can be read"
 _LATER = ("trino", "clickhouse", "hive", "teradata", "databricks")
 _ORDER = (
     "",
@@ -92,6 +94,8 @@ def parse(sql: str, dialect: str | None) -> Parsed:
     broken = cut_off(sql, backslash=stated in _BACKSLASH)
     if broken:
         return Parsed("not_a_query", stated, error=broken, notes=notes)
+    if error == TOO_DEEP:  # for any dialect
+        return Parsed("unparseable", stated, error=f"the SQL cannot be read: {error}", notes=[*notes, ROW_LIMIT])
     for other in _others(stated, sql):
         trees, _ = _attempt(sql, other)
         if trees is not None and len(trees) == 1 and isinstance(trees[0], exp.Query):
@@ -117,7 +121,9 @@ def _attempt(sql: str, dialect: str) -> tuple[list[exp.Expr] | None, str]:
     try:
         parsed = sqlglot.parse(sql, read=dialect or None)
     except RecursionError:
-        return None, "it is nested too deeply"
+        return None, TOO_DEEP
+    except MemoryError:
+        raise  # of a process that a limit bounds
     except SqlglotError as error:
         return None, _first_line(str(error))
     except Exception as error:  # noqa: BLE001 - compiled sqlglot raises TypeError and others on broken input
