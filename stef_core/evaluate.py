@@ -286,12 +286,14 @@ def _examine(read: Read, rules: Rules, catalogue: Catalogue | None) -> Examined:
 
     if not (record.user_question or "").strip():
         return done(evidence=None, findings=(), reason="question_missing")
+    if read.reason == ROW_LIMIT:
+        return done(evidence=None, findings=(), reason=ROW_LIMIT, message=read.message)
     if sql.parse_status in REJECTED:
         if sql.parse_status == "no_sql" and rules.no_sql == "exclude":
             return done(evidence=None, findings=(), reason="declined")
         return done(evidence=None, findings=(_rejection(sql, record), *injections_of(record, sql)))
-    if read.reason in (EVALUATOR_ERROR, ROW_LIMIT):
-        return done(evidence=None, findings=(), reason=read.reason, message=read.message)
+    if read.reason == EVALUATOR_ERROR:
+        return done(evidence=None, findings=(), reason=EVALUATOR_ERROR, message=read.message)
     if sql.parse_status == "unparseable":
         message = f"No dialect reads the SQL: {sql.error or 'unknown error'}"
         found = finding("sql_unparseable", message, stage="evaluation", sql_part=_clip(record.generated_sql))

@@ -98,7 +98,11 @@ class _Process:
             self.close()
             if isinstance(error, _OutOfTimeError) or code == -_TIME_IS_UP:
                 raise RowLimitError(f"it takes longer than the {limits.seconds:g} seconds of STEF_ROW_SECONDS") from error
-            raise RowLimitError(f"the process that reads it ended ({_ending(code)})") from error
+            # compiled code that gets no memory, or runs out of its stack, ends its process
+            ended = (
+                f"the process that reads it ended ({_ending(code)}), which had {limits.memory_mb:,} MB by STEF_ROW_MEMORY_MB"
+            )
+            raise RowLimitError(ended) from error
         except BaseException:  # interrupted: what it would answer next belongs to this request
             self.close()
             raise
@@ -202,9 +206,9 @@ if hasattr(os, "register_at_fork"):
 def _functions() -> Mapping[str, Callable[..., Any]]:
     from stef_core.evaluate import examine  # imports this module
     from stef_core.extract.question_offline import OfflineReader
-    from stef_core.extract.sql import read_in_place
+    from stef_core.extract.sql import read_heavy
 
-    return {"sql": read_in_place, "question": OfflineReader().read_one, "examine": examine}
+    return {"sql": read_heavy, "question": OfflineReader().read_one, "examine": examine}
 
 
 def serve() -> None:

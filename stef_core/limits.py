@@ -16,10 +16,10 @@ from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Literal
 
-from stef_core.extract.sql_text import too_large
+from stef_core.extract.sql_text import MAX_CHARS
 
 ROW_LIMIT = "row_limit"  # reason of a row that exceeds a limit; also the note of SQL that does
-QUESTION_MAX = 1_000_000  # characters of a question or reformulation; the limits of SQL are those of `too_large`
+QUESTION_MAX = MAX_CHARS  # characters of a question or reformulation; of SQL as many
 # at most this much of each is read in place: measured to take less than a second and 200 MB, whatever it is made of
 PLAIN_QUESTION, PLAIN_SQL = 8_000, 10_000  # characters
 PLAIN_TOKENS = 3_000  # words and signs of SQL
@@ -109,9 +109,8 @@ def weigh_sql(sql: str | None) -> tuple[Weight, str]:
     """
     if not sql:
         return "plain", ""
-    why = too_large(sql)
-    if why:
-        return "beyond", why
+    if len(sql) > MAX_CHARS:
+        return "beyond", f"the SQL is {len(sql):,} characters long; at most {MAX_CHARS:,} are read"
     if len(sql) > PLAIN_SQL:
         return "heavy", ""
     size = size_of_sql(sql)

@@ -57,7 +57,7 @@ _DEFINITION = re.compile(
     r"(?P<column>[A-Za-z]\w*(?:\s\w+)?)\s*(?:[.?!;]|$)",
     re.IGNORECASE,
 )
-_BEFORE_BRACKET = re.compile(r"((?:[\w'-]+\s+){1,3})\(")
+_BEFORE_BRACKET = re.compile(r"(?<![\w'-])((?:[\w'-]+\s+){1,3})\(")
 _DEFINED = {"sum": "sum", "total": "sum", "average": "avg", "mean": "avg", "number": "count", "count": "count"}
 _SET_WORDS = (("but", "not"), ("but", "do", "not"), ("but", "does", "not"), ("but", "did", "not"), ("but", "have", "not"))
 

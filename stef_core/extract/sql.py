@@ -13,7 +13,7 @@ from stef_core.extract.sql_malformed import malformed
 from stef_core.extract.sql_parse import Parsed, parse
 from stef_core.extract.sql_scope import Reader, open_query
 from stef_core.extract.sql_spec import add_subqueries, build_spec, count_queries
-from stef_core.extract.sql_text import NUL_NOTE, Unpacked, misplaced_clause, unpack
+from stef_core.extract.sql_text import NUL_NOTE, Unpacked, misplaced_clause, too_large, unpack
 from stef_core.guard import guarded
 from stef_core.limits import ROW_LIMIT, weigh_sql
 from stef_core.records import SqlSpec
@@ -55,6 +55,14 @@ def extract_sql(sql: str | None, dialect: str | None = None) -> SqlSpec:
     except RowLimitError as error:
         return SqlSpec(parse_status="unparseable", dialect=dialect, notes=(ROW_LIMIT,), error=str(error))
     return spec
+
+
+def read_heavy(sql: str, dialect: str | None = None) -> SqlSpec:
+    """Read one SQL text that is heavy, in the process for such; as `extract_sql`."""
+    large = too_large(sql)
+    if large:
+        return SqlSpec(parse_status="unparseable", dialect=dialect, notes=(ROW_LIMIT,), error=large)
+    return read_in_place(sql, dialect)
 
 
 def read_in_place(sql: str, dialect: str | None = None) -> SqlSpec:
