@@ -99,9 +99,8 @@ class _Process:
             if isinstance(error, _OutOfTimeError) or code == -_TIME_IS_UP:
                 raise RowLimitError(f"it takes longer than the {limits.seconds:g} seconds of STEF_ROW_SECONDS") from error
             # compiled code that gets no memory, or runs out of its stack, ends its process
-            ended = (
-                f"the process that reads it ended ({_ending(code)}), which had {limits.memory_mb:,} MB by STEF_ROW_MEMORY_MB"
-            )
+            allowed = f"{limits.memory_mb:,} MB by STEF_ROW_MEMORY_MB"
+            ended = f"the process that reads it ended ({_ending(code)}), which had {allowed}"
             raise RowLimitError(ended) from error
         except BaseException:  # interrupted: what it would answer next belongs to this request
             self.close()

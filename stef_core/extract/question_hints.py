@@ -175,7 +175,7 @@ def _explained(phrase: str, meaning: str, clause: str, asked: frozenset[str]) ->
     if out:
         return out
     bare = meaning.strip(" .")
-    listed = re.split(r"\s*(?:,|\band\b|\bor\b)\s*", bare)
+    listed = re.split(r"(?<!\s)\s*(?:,|\band\b|\bor\b)\s*", bare)
     if 1 < len(listed) <= 6 and all(_BARE.match(p.strip()) for p in listed):
         return [_hint(phrase, asked, clause, column=_column(p)) for p in listed]
     if _is_column(bare) or (len(bare.split()) <= 3 and re.fullmatch(r"[\w .`]+", bare)):

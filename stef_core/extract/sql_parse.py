@@ -211,11 +211,12 @@ def _prose(bare: str) -> bool:
 
 def _rescued(sql: str, dialect: str) -> exp.Expr | None:
     """ClickHouse's ``LIMIT n BY c LIMIT m``, which sqlglot does not read: the last LIMIT is put on the tree."""
-    match = re.search(r"\blimit\s+\d+\s+by\s+[\w\s,.`\"]+?(\s+limit\s+(\d+))\s*;?\s*$", sql, re.I)
-    if match is None:
+    tail = re.search(r"(?<!\s)\s+limit\s+(\d+)$", sql.rstrip().removesuffix(";").rstrip(), re.I)
+    head = sql[: tail.start()] if tail else ""
+    if tail is None or re.search(r"\blimit\s+\d+\s+by\s+[\w\s,.`\"]++$", head, re.I) is None:
         return None
-    trees, _ = _attempt(sql[: match.start(1)], dialect)
+    trees, _ = _attempt(head, dialect)
     if not trees or len(trees) != 1 or not isinstance(trees[0], exp.Select):
         return None
-    trees[0].meta["limit"] = int(match.group(2))
+    trees[0].meta["limit"] = int(tail.group(1))
     return trees[0]

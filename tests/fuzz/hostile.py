@@ -20,7 +20,9 @@ NESTED: Mapping[str, Made] = {
     "minus": lambda n: f"SELECT {'- ' * n}1",
     "tilde": lambda n: f"SELECT {'~' * n}1",
     "CTE chain": lambda n: (
-        f"WITH c0 AS (SELECT a FROM t){''.join(f', c{i} AS (SELECT a FROM c{i - 1})' for i in range(1, n))} SELECT a FROM c{n - 1}"
+        "WITH c0 AS (SELECT a FROM t)"
+        + "".join(f", c{i} AS (SELECT a FROM c{i - 1})" for i in range(1, n))
+        + f" SELECT a FROM c{n - 1}"
     ),
     "CTE tree": lambda n: (
         "WITH c0 AS (SELECT a FROM t)"

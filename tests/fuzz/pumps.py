@@ -1,7 +1,7 @@
-"""Every regular expression that we own, and for each the texts that make a backtracking matcher slow. Run as a program it times them.
+"""Every regular expression of ours, and for each the texts that make a backtracking matcher slow; a program that times them.
 
-A text is what stands before a repetition, the repeated part many times, and something that fails; for two repetitions side by side
-the parts of both. A pattern that takes more than linear time takes it on one of these.
+A text is what stands before a repetition, the repeated part many times, and something that fails; for two repetitions side by
+side the parts of both. A pattern that takes more than linear time takes it on one of these.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ PACKAGES = ("stef_core", "tasks")
 LENGTH = 10_000  # characters of a text, as many as are read of SQL in place
 BOUND_S = 0.5  # of processor time for one text; a linear pattern takes some milliseconds
 ENDS = ("", "\x00", "!", "a", "1", ")")
-_FUNCTIONS = {"compile", "search", "match", "fullmatch", "sub", "subn", "findall", "finditer", "split"}
+_FUNCTIONS = {"search", "match", "fullmatch", "sub", "subn", "findall", "finditer", "split"}
 
 
 def patterns() -> dict[tuple[str, int, bool], str]:
@@ -71,20 +71,21 @@ def _written(path: Path) -> Iterator[tuple[str, int, bool]]:
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
         if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Attribute) or not node.args:
             continue
-        owner, text = node.func.value, node.args[0]
+        owner, text, function = node.func.value, node.args[0], node.func.attr
         if (
-            isinstance(owner, ast.Name)
-            and owner.id == "re"
-            and node.func.attr in _FUNCTIONS
-            and isinstance(text, ast.Constant)
-            and node.func.attr != "compile"
+            not isinstance(owner, ast.Name)
+            or owner.id != "re"
+            or function not in _FUNCTIONS
+            or not isinstance(text, ast.Constant)
         ):
-            flags = 0
-            for word in [*(a for a in node.args[1:]), *(k.value for k in node.keywords)]:
-                for name in ast.walk(word):
-                    if isinstance(name, ast.Attribute) and isinstance(getattr(re, name.attr, None), re.RegexFlag):
-                        flags |= int(getattr(re, name.attr))
-            yield text.value, re.compile(text.value, flags).flags, node.func.attr in ("match", "fullmatch")
+            continue
+        flags = 0
+        for word in (*node.args[1:], *(keyword.value for keyword in node.keywords)):
+            for name in ast.walk(word):
+                if isinstance(name, ast.Attribute) and isinstance(getattr(re, name.attr, None), re.RegexFlag):
+                    flags |= int(getattr(re, name.attr))
+        pattern = str(text.value)
+        yield pattern, re.compile(pattern, flags).flags, function in ("match", "fullmatch")
 
 
 def texts(pattern: str, flags: int, length: int = LENGTH) -> Iterator[str]:
@@ -112,8 +113,7 @@ def _repeats(tree: Iterable[Any], before: str, out: list[tuple[str, str]]) -> st
         if name in ("MAX_REPEAT", "MIN_REPEAT", "POSSESSIVE_REPEAT"):
             low, high, body = argument
             if high > 8:
-                for variant in _samples(body):
-                    out.append((before, variant))
+                out.extend((before, variant) for variant in _samples(body))
             _repeats(body, before, out)
             before += _sample(body) * max(low, 0 if high == 0 else min(1, low))
         elif name == "SUBPATTERN":
@@ -175,9 +175,8 @@ _CATEGORIES |= {"CATEGORY_NOT_WORD": " ", "CATEGORY_NOT_SPACE": "a"}
 
 def _member(members: list[Any]) -> str:
     if str(members[0][0]) == "NEGATE":
-        compiled = [m for m in members[1:]]
         for candidate in "a1 .'\"(-_\n":
-            if not any(_holds(member, candidate) for member in compiled):
+            if not any(_holds(member, candidate) for member in members[1:]):
                 return candidate
         return "\u00e9"
     operation, argument = members[0]
@@ -205,10 +204,8 @@ def slowest(pattern: str, flags: int, *, anchored: bool) -> tuple[float, str]:
     worst, on = 0.0, ""
     for short, long in zip(texts(pattern, flags, LENGTH // 8), texts(pattern, flags), strict=False):
         taken = 64 * min(_timed(compiled, short, anchored) for _ in range(2))  # as of a quadratic one
-        if taken > BOUND_S / 2:
-            taken = taken if taken > 20 * BOUND_S else _timed(compiled, long, anchored)
-        else:
-            taken = 0
+        if taken <= 20 * BOUND_S:
+            taken = _timed(compiled, long, anchored) if taken > BOUND_S / 2 else 0.0
         if taken > worst:
             worst, on = taken, short[:60]
         if worst > BOUND_S:

@@ -1,4 +1,4 @@
-"""None of our regular expressions takes more than a moment for the longest text that is read in place, whatever it is made of."""
+"""None of our regular expressions takes more than a moment for the longest text that is read in place."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def test_linear_pattern_is_not_found() -> None:
 def test_every_pattern_is_collected() -> None:
     found = patterns()
 
-    assert len(found) > 300
+    assert len(found) > 150
     assert any(where.startswith("tasks.") for where in found.values())
     assert any(where.endswith(".py") for where in found.values())
 
