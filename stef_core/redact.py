@@ -393,7 +393,7 @@ def redact_record(record: QueryRecord, sql: SqlSpec, found: Redaction, rules: Ru
 def _bounded(record: QueryRecord) -> QueryRecord:
     """The record with texts masked whole that are too long to be read, so that nothing of them is told either."""
     texts = {name: getattr(record, name) for name in ("generated_sql", "user_question", "enriched_question")}
-    long = {name: MASK for name, text in texts.items() if text is not None and len(text) > MAX_CHARS}
+    long: dict[str, Any] = {name: MASK for name, text in texts.items() if text is not None and len(text) > MAX_CHARS}
     return replace(record, **long) if long else record
 
 

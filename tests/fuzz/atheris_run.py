@@ -1,7 +1,7 @@
 """Fuzzes one target under the guidance of coverage; Linux and macOS.
 
-``python -m tests.fuzz.atheris_run TARGET SECONDS [FOLDER]``: the folder keeps the inputs that were found, for the next run to begin
-with. An input that breaks a promise ends the run and stands in the folder as ``crash-…``.
+``python -m tests.fuzz.atheris_run TARGET SECONDS [FOLDER]``: the folder keeps the inputs that were found, for the next run to
+begin with. An input that breaks a promise ends the run and stands in the folder as ``crash-…``.
 """
 
 from __future__ import annotations

@@ -50,9 +50,9 @@ FIELDS = (
     "tolerate_order_by trust_enrichment no_sql judge_notes redact"
 ).split()
 RULES = st.dictionaries(st.sampled_from(FIELDS) | st.text(max_size=8), JSON, max_size=6).map(json.dumps) | st.text(max_size=100)
-FLAGS = "-q -s -e --sql --question --dialect --app --file - --json --dry-run --judge symbolic openai --rules --output --help -h".split()
-# no word of it reaches a file, as none is absolute and nothing is written without one of these
-COMMAND = st.lists(st.sampled_from([w for w in FLAGS if w != "--output"]) | QUESTION | SQL, max_size=8)
+FLAGS = "-q -s -e --sql --question --dialect --app --file - --json --dry-run --judge symbolic openai --rules --help -h".split()
+# without --output, so that nothing is written
+COMMAND = st.lists(st.sampled_from(FLAGS) | QUESTION | SQL, max_size=8)
 VALUE = (SQL | QUESTION).map(lambda text: text.encode("utf-8", "surrogatepass")) | st.binary(max_size=40)
 
 
