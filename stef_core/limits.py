@@ -113,6 +113,10 @@ def weigh_sql(sql: str | None) -> tuple[Weight, str]:
         return "beyond", f"the SQL is {len(sql):,} characters long; at most {MAX_CHARS:,} are read"
     if len(sql) > PLAIN_SQL:
         return "heavy", ""
+    if len(sql) <= 3 * PLAIN_CHAIN:  # has no room for as many words or commas
+        depth = sum(map(sql.count, "([{")) + sql.lower().count("case")
+        if depth <= PLAIN_DEPTH and (len(sql) <= PLAIN_CHAIN or max(map(sql.count, _OPERATORS)) <= PLAIN_CHAIN):
+            return "plain", ""
     size = size_of_sql(sql)
     within = (
         size.tokens <= PLAIN_TOKENS and size.depth <= PLAIN_DEPTH and size.chain <= PLAIN_CHAIN and size.items <= PLAIN_ITEMS

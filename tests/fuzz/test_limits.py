@@ -49,6 +49,17 @@ def test_what_repeats_ten_thousand_times_is_never_plain(make: Any) -> None:
     assert weigh_sql(make(10_000))[0] in ("heavy", "beyond")
 
 
+@pytest.mark.parametrize("kind", NESTED)
+@pytest.mark.parametrize("characters", [350, 1_150])
+def test_short_sql_is_weighed_as_its_size_says(kind: str, characters: int) -> None:
+    sql = sized(NESTED[kind], characters)
+
+    size = size_of_sql(sql)
+
+    within = (size.tokens <= 3_000, size.depth <= 150, size.chain <= 400, size.items <= 2_000)
+    assert (weigh_sql(sql)[0] == "plain") == all(within)
+
+
 def test_depth_counts_brackets_wherever_they_stand() -> None:
     # what one dialect takes for a literal is nesting in another
     assert size_of_sql(NESTED["brackets hidden by a backslash"](300)).depth >= 300
@@ -160,9 +171,9 @@ def test_rest_of_a_batch_is_scored_as_if_the_row_were_not_there() -> None:
 
 
 def test_question_that_takes_too_long_is_unscored_with_the_setting() -> None:
-    question = sized(QUESTIONS["words"], 900_000)
+    question = sized(QUESTIONS["homoglyphs"], 990_000)
 
-    with row_limits(seconds=0.01, memory_mb=1024):
+    with row_limits(seconds=0.001, memory_mb=1024):
         (read,) = read_many([row("SELECT 1", question)], [DEFAULT_RULES], OfflineReader())
 
     assert read.reason == ROW_LIMIT

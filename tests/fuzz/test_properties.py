@@ -144,7 +144,7 @@ def test_promises_hold_for_as_long_as_is_said(name: str) -> None:
         check(**drawn_values)
 
     while time.monotonic() < end:
-        drawn(10 * rounds, **strategies)(counted)()
+        drawn(rounds, **strategies)(counted)()
 
     print(f"{name}: {tried} examples")
     assert tried
