@@ -1,6 +1,6 @@
 """Whatever a log, rules or a command line hold: only our own errors, no hang, JSON, twice the same, and nothing leaks.
 
-Each property is tried for some seconds here; ``make drills`` tries each for as many seconds as ``STEF_FUZZ_SECONDS`` says, 20
+Each property is tried for some seconds here; ``make drills`` tries each for as many seconds as ``FUZZ_SECONDS`` says, 20
 minutes where it is unset.
 """
 
@@ -95,7 +95,7 @@ def check_line(row: Any) -> None:
     targets.explain_line(json.dumps(row).encode("utf-8", "surrogatepass"))
 
 
-LONG_S = float(os.environ.get("STEF_FUZZ_SECONDS", "1200"))  # asked here, as a test runs without settings
+LONG_S = float(os.environ.get("FUZZ_SECONDS", "1200"))
 PROPERTIES: dict[str, tuple[Callable[..., None], dict[str, Any], int]] = {
     "sql": (check_sql, {"text": SQL, "dialect": st.sampled_from(targets.DIALECTS)}, 150),
     "question": (check_question, {"text": QUESTION, "enriched": st.none() | QUESTION}, 150),
