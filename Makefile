@@ -4,10 +4,11 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 DEMO_DIR ?= demo
+SECONDS ?= 300
 # a file of tests stays in one process, so that its fixtures are made once
 PYTEST_ARGS ?= -n auto --dist loadfile
 
-.PHONY: setup demo test drills lint format docs bench fit clean
+.PHONY: setup demo test drills fuzz lint format docs bench fit clean
 
 setup: $(VENV)/.dev
 
@@ -46,6 +47,11 @@ docs: $(VENV)/.dev
 
 drills: $(VENV)/.dev
 	@$(BIN)/python -m pytest -m drill -s
+
+# inputs guided by coverage, SECONDS for each target; atheris has wheels for Linux alone
+fuzz: $(VENV)/.dev
+	@$(PIP) install -c constraints.txt -e '.[fuzz]' || true
+	@$(BIN)/python -m tests.fuzz.run $(SECONDS)
 
 bench: $(VENV)/.dev
 	$(BIN)/python -m benchmarks.agreement

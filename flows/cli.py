@@ -564,11 +564,13 @@ def _record_of(question: str, enriched: str | None, sql: str, dialect: str | Non
 
 def _explain_one(record: QueryRecord, settings: Settings, application: str | None, *, as_json: bool) -> int:
     from stef_core.evaluate import evaluate
+    from stef_core.limits import row_limits
     from tasks.models import open_stages
     from tasks.secrets import with_secret
 
     pick = _rules_of(settings, application)
-    with open_stages(with_secret(settings)) as (reader, judge):
+    limits = row_limits(seconds=settings.row_seconds, memory_mb=settings.row_memory_mb)
+    with limits, open_stages(with_secret(settings)) as (reader, judge):
         evaluation = evaluate(record, pick(record), judge, reader)
     if as_json:
         typer.echo(_json_line(evaluation.to_json()))
@@ -580,6 +582,7 @@ def _explain_one(record: QueryRecord, settings: Settings, application: str | Non
 
 
 def _explain_file(file: Path, output: Path | None, settings: Settings, application: str | None) -> int:
+    from stef_core.limits import row_limits
     from stef_core.lines import BAD_LINE, explain_lines
     from tasks.models import open_stages
     from tasks.secrets import with_secret
@@ -589,6 +592,7 @@ def _explain_file(file: Path, output: Path | None, settings: Settings, applicati
     reasons: set[str | None] = set()
     with ExitStack() as stack:
         lines, sink = _ends(file, output, stack)
+        stack.enter_context(row_limits(seconds=settings.row_seconds, memory_mb=settings.row_memory_mb))
         reader, judge = stack.enter_context(open_stages(with_secret(settings)))
         for explained in explain_lines(lines, pick, judge, reader):
             total += 1

@@ -2,6 +2,7 @@
 
 StefError
 ├── InputError       a row, file or partition is wrong: keep the reason, go on with the rest
+│   └── RowLimitError    reading a row takes more than it may
 ├── RuleError        rules or settings are wrong: stop before anything is written
 ├── GateError        data did not meet its expectations: nothing is published
 └── TransientError   an endpoint or a warehouse could not be reached: try again
@@ -17,6 +18,10 @@ class StefError(Exception):
 
 class InputError(StefError):
     """Data that came in is wrong; the message names the file, row and column."""
+
+
+class RowLimitError(InputError):
+    """Reading or aligning one row exceeds a limit; the message says which."""
 
 
 class RuleError(StefError):

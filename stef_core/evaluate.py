@@ -20,14 +20,16 @@ from stef_core.bearing import bearing_hash
 from stef_core.catalogue import Catalogue, Witness
 from stef_core.dialects import sqlglot_dialect
 from stef_core.enrichment import compare_enrichment
-from stef_core.errors import StefError
+from stef_core.errors import RowLimitError, StefError
 from stef_core.extract.question_offline import OfflineReader
 from stef_core.extract.question_text import INJECTION
 from stef_core.extract.sql import extract_sql
 from stef_core.findings import departures, finding
+from stef_core.guard import guarded, is_guarded
 from stef_core.injection import separate, suspected_name
 from stef_core.judge.cap import UNTOLD, capped
 from stef_core.judge.symbolic import SymbolicJudge
+from stef_core.limits import ROW_LIMIT, size_of_row, weigh_question, weigh_sql
 from stef_core.records import (
     Alignment,
     Enrichment,
@@ -162,27 +164,27 @@ def read_many(records: Sequence[QueryRecord], rules: Sequence[Rules], reader: Qu
     pairs = _guarded(
         rows,
         lambda part: reader.read_many([record for record, _ in part], [rule for _, rule in part]),
-        lambda _, message: QuestionPair(question=None, reason=EVALUATOR_ERROR, message=message),
+        lambda _, reason, message: QuestionPair(question=None, reason=reason, message=message),
         lambda row: row[0].query_id,
     )
     statements = _guarded(
         rows,
         lambda part: [extract_sql(record.generated_sql, record.dialect or rule.dialect) for record, rule in part],
-        lambda _, message: SqlSpec(parse_status="unparseable", notes=(EVALUATOR_ERROR,), error=message),
+        lambda _, reason, message: SqlSpec(parse_status="unparseable", notes=(reason,), error=message),
         lambda row: row[0].query_id,
     )
     return [_read_row(record, pair, sql) for record, pair, sql in zip(records, pairs, statements, strict=True)]
 
 
 def _read_row(record: QueryRecord, pair: QuestionPair, sql: SqlSpec) -> Read:
-    failed = EVALUATOR_ERROR in sql.notes
+    failed = next((reason for reason in (EVALUATOR_ERROR, ROW_LIMIT) if reason in sql.notes), None)
     reason = None if pair.question is not None else pair.reason or "question_reader_unavailable"
     return Read(
         record=record,
         reading=_reading(pair, sql),
         doubted=_reading(pair.doubted, sql) if pair.doubted is not None else None,
         verdict=pair.verdict,
-        reason=EVALUATOR_ERROR if failed else reason,
+        reason=failed or reason,
         message=sql.error or "" if failed else pair.message,
         tokens_in=pair.tokens_in,
         tokens_out=pair.tokens_out,
@@ -212,10 +214,11 @@ def examine(read: Read, rules: Rules, catalogue: Catalogue | None = None) -> Exa
         catalogue: What the rest of the log shows; not asked where None.
 
     Returns:
-        What there is to judge, or why there is nothing; a fault of this code is the reason ``evaluator_error``.
+        What there is to judge, or why there is nothing; a fault of this code is the reason ``evaluator_error``, and
+        ``row_limit`` that aligning the row takes more than the limits in force allow.
     """
 
-    def failed(row: Read, message: str) -> Examined:
+    def failed(row: Read, reason: str, message: str) -> Examined:
         return Examined(
             query_id=row.record.query_id,
             evidence=None,
@@ -224,7 +227,7 @@ def examine(read: Read, rules: Rules, catalogue: Catalogue | None = None) -> Exa
             rules_app=rules.app_id,
             rules_version=rules.content_hash,
             rules_hash=rules.content_hash,
-            reason=EVALUATOR_ERROR,
+            reason=reason,
             message=message,
             tokens_in=row.tokens_in,
             tokens_out=row.tokens_out,
@@ -232,10 +235,26 @@ def examine(read: Read, rules: Rules, catalogue: Catalogue | None = None) -> Exa
             cost=row.cost,
         )
 
-    (examined,) = _guarded(
-        [read], lambda part: [_examine(row, rules, catalogue) for row in part], failed, lambda row: row.record.query_id
-    )
-    return examined
+    def examined(row: Read) -> Examined:
+        record = row.record
+        texts = (record.user_question, record.enriched_question)
+        if is_guarded() or "heavy" not in (weigh_sql(record.generated_sql)[0], weigh_question(*texts)[0]):
+            return _examine(row, rules, catalogue)
+        try:
+            its: Examined = guarded("examine", row, rules, catalogue)
+        except RowLimitError as error:
+            return _over_limit(failed(row, ROW_LIMIT, ""), record, f"its two sides cannot be compared: {error}")
+        return its
+
+    (its,) = _guarded([read], lambda part: [examined(row) for row in part], failed, lambda row: row.record.query_id)
+    return _over_limit(its, read.record, its.message) if its.reason == ROW_LIMIT and not its.findings else its
+
+
+def _over_limit(examined: Examined, record: QueryRecord, why: str) -> Examined:
+    """The row with a finding that says which limit it exceeds, and how large it is."""
+    size = size_of_row(record.user_question, record.enriched_question, record.generated_sql)
+    message = f"The row exceeds a limit: {why.rstrip('.')}. Its size: {size}."
+    return replace(examined, reason=ROW_LIMIT, message=message, findings=(finding(ROW_LIMIT, message, stage="evaluation"),))
 
 
 def _examine(read: Read, rules: Rules, catalogue: Catalogue | None) -> Examined:
@@ -270,6 +289,8 @@ def _examine(read: Read, rules: Rules, catalogue: Catalogue | None) -> Examined:
 
     if not (record.user_question or "").strip():
         return done(evidence=None, findings=(), reason="question_missing")
+    if read.reason == ROW_LIMIT:
+        return done(evidence=None, findings=(), reason=ROW_LIMIT, message=read.message)
     if sql.parse_status in REJECTED:
         if sql.parse_status == "no_sql" and rules.no_sql == "exclude":
             return done(evidence=None, findings=(), reason="declined")
@@ -350,7 +371,7 @@ def conclude(examined: Examined, verdict: Verdict | None) -> Evaluation:
     if examined.reason is not None:
         status, reason = "unscored", examined.reason
         if reason == EVALUATOR_ERROR:
-            verdict = _no_verdict(examined.message)
+            verdict = _no_verdict(reason, examined.message)
     elif evidence is None:
         verdict = rejection_verdict(examined)
         score = rejected()
@@ -451,7 +472,7 @@ def conclude_many(examined: Sequence[Examined], rules: Sequence[Rules], judge: J
         _guarded(
             asked,
             lambda part: judge.judge_many([e for e, _ in part], [r for _, r in part]),
-            lambda _, message: _no_verdict(message, judge),
+            lambda _, reason, message: _no_verdict(reason, message, judge),
             lambda row: row[0].record.query_id,
         )
     )
@@ -459,17 +480,17 @@ def conclude_many(examined: Sequence[Examined], rules: Sequence[Rules], judge: J
     return _guarded(
         pairs,
         lambda part: [conclude(e, verdict) for e, verdict in part],
-        lambda row, message: conclude(replace(row[0], evidence=None, reason=EVALUATOR_ERROR, message=message), None),
+        lambda row, reason, message: conclude(replace(row[0], evidence=None, reason=reason, message=message), None),
         lambda row: row[0].query_id,
     )
 
 
-def _no_verdict(message: str, judge: Judge | None = None) -> Verdict:
+def _no_verdict(reason: str, message: str, judge: Judge | None = None) -> Verdict:
     return Verdict(
         grade=None,
         judge=judge.name if judge else "rule",
         model=judge.model if judge else None,
-        reason=EVALUATOR_ERROR,
+        reason=reason,
         reasons=(message,),
     )
 
@@ -477,10 +498,12 @@ def _no_verdict(message: str, judge: Judge | None = None) -> Verdict:
 def _guarded(
     rows: Sequence[T],
     run: Callable[[Sequence[T]], Sequence[R]],
-    failed: Callable[[T, str], R],
+    failed: Callable[[T, str, str], R],
     query_id: Callable[[T], str],
 ) -> list[R]:
     """`run` over all rows, one result each; where it raises, over halves, so that only the row at fault gets `failed`.
+
+    `failed` is told the row, a reason and a message.
 
     Raises:
         StefError: Raised on purpose: an endpoint that is away, rules that are wrong.
@@ -492,16 +515,22 @@ def _guarded(
         return results
     except StefError:
         raise
-    except Exception as error:  # noqa: BLE001  # whatever one row holds, the rest of the day is scored
+    except Exception as error:  # whatever one row holds, the rest of the day is scored
         if len(rows) > 1:
             middle = len(rows) // 2
             return [result for part in (rows[:middle], rows[middle:]) for result in _guarded(part, run, failed, query_id)]
+        if isinstance(error, RecursionError | MemoryError):
+            if is_guarded():
+                raise  # told by the other side, which knows the limits
+            what = "is nested more deeply than can be read" if isinstance(error, RecursionError) else "needs too much memory"
+            logger.warning("row %s is unscored (%s): it %s", query_id(rows[0]), ROW_LIMIT, what)
+            return [failed(rows[0], ROW_LIMIT, f"it {what}")]
         # the error's own text may quote what the rules redact, so no log holds it
         frame = traceback.extract_tb(error.__traceback__)[-1]
         message = f"The evaluator failed on this row: {type(error).__name__} in {PurePath(frame.filename).name}:{frame.lineno}."
         logger.warning("row %s is unscored (%s): %s", query_id(rows[0]), EVALUATOR_ERROR, message)
         logger.debug("row %s:\n%s", query_id(rows[0]), "".join(traceback.format_tb(error.__traceback__)))
-        return [failed(rows[0], message)]
+        return [failed(rows[0], EVALUATOR_ERROR, message)]
 
 
 def rules_picker(

@@ -238,6 +238,9 @@ CODES: dict[str, Code] = {
         dimension="sql", severity="critical", meaning="The text is not one read-only query.", error_code="NULL_OR_EMPTY_RESULT"
     ),
     "sql_unparseable": Code(dimension="sql", severity="info", meaning="No dialect reads the SQL; the row is unscored."),
+    "row_limit": Code(
+        dimension="sql", severity="info", meaning="Reading the row takes more than its limits allow; the row is unscored."
+    ),
     "judge_unavailable": Code(dimension="verdict", severity="info", meaning="The judge gave no verdict; the row is unscored."),
     "injection_suspected": Code(
         dimension="safety", severity="info", meaning="Question or SQL carries text that addresses the evaluator."

@@ -14,7 +14,7 @@ _OPERATORS = {"<>": r"(?:<>|!=|≠)", "<=": r"(?:<=|≤)", ">=": r"(?:>=|≥)"}
 # every count is bounded: texts come from strangers
 _GAP = r"[\s\"'`\[\]]{0,8}"
 _QUALIFIER = r"(?:\w{1,64}[\"`\]]?\s?\.\s?[\"`\[]?)?"
-_CALL = re.compile(r"\w+(?=\s?\()")
+_CALL = re.compile(r"(?<!\w)\w+(?=\s?\()")
 _IDLE = frozenset(
     "a an and as asc at between by desc distinct each every exists for from group having in into is like limit not null of on "
     "or order per select some the to where with".split()

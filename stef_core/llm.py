@@ -226,8 +226,8 @@ def _strict(node: Any) -> Any:
 def json_text(text: str) -> str:
     """The JSON object in a model's text, freed of a leading ``<think>`` block, a markdown fence and prose around it."""
     text = re.sub(r"^\s*<think>.*?</think>", "", text, flags=re.DOTALL).strip()
-    if fence := re.fullmatch(r"```[a-zA-Z]*\s*(.*?)\s*```", text, flags=re.DOTALL):
-        text = fence.group(1)
+    if fence := re.fullmatch(r"```[a-zA-Z]*+(.*?)```", text, flags=re.DOTALL):
+        text = fence.group(1).strip()
     if not text.startswith("{") and 0 <= (start := text.find("{")) < (end := text.rfind("}")):
         text = text[start : end + 1]
     return text

@@ -21,6 +21,7 @@ from sqlglot.errors import SqlglotError
 from sqlglot.tokenizer_core import Token, TokenType
 
 from stef_core.dialects import dialect_of
+from stef_core.extract.sql_text import MAX_CHARS
 from stef_core.records import (
     AllOf,
     AnyOf,
@@ -311,6 +312,7 @@ def redaction(
     """
     if not rules.redact:
         return Redaction((), numbered)
+    record = _bounded(record) if record is not None else None
     found: dict[str, str] = {}
     named = [literal for spec in specs if spec is not None for literal in _spec_literals(spec, rules)]
     unread = any(isinstance(spec, SqlSpec) and spec.parse_status not in READ for spec in specs)
@@ -377,6 +379,7 @@ def redact(record: QueryRecord, reading: Reading | SqlSpec, rules: Rules) -> Que
 def redact_record(record: QueryRecord, sql: SqlSpec, found: Redaction, rules: Rules) -> QueryRecord:
     """`redact` with what was found already."""
     unread = sql.parse_status not in READ
+    record = _bounded(record)
     statement, question, enriched = record.generated_sql, record.user_question, record.enriched_question
     return replace(
         record,
@@ -385,6 +388,13 @@ def redact_record(record: QueryRecord, sql: SqlSpec, found: Redaction, rules: Ru
         enriched_question=enriched and found.mask(enriched),
         extra=record.extra and _masked_extra(record.extra, found, rules),
     )
+
+
+def _bounded(record: QueryRecord) -> QueryRecord:
+    """The record with texts masked whole that are too long to be read, so that nothing of them is told either."""
+    texts = {name: getattr(record, name) for name in ("generated_sql", "user_question", "enriched_question")}
+    long: dict[str, Any] = {name: MASK for name, text in texts.items() if text is not None and len(text) > MAX_CHARS}
+    return replace(record, **long) if long else record
 
 
 def redact_json(text: str, literals: Sequence[str]) -> str:

@@ -67,7 +67,7 @@ def view_of(text: str, *, folded: bool = False) -> View:
 def _plain(character: str) -> str:
     if len(character) == 1:
         category = unicodedata.category(character)
-        if character == "\0" or category == "Cf":
+        if character == "\0" or category in ("Cf", "Cs"):  # what nobody sees, and halves of characters, which no text may hold
             return ""
         if category == "Nd":
             return str(unicodedata.decimal(character))

@@ -22,6 +22,7 @@ _NAMES = frozenset({TokenType.IDENTIFIER, TokenType.VAR})
 _WRITTEN = _TEXTS | _NAMES
 _PAIRING = frozenset({TokenType.EQ, TokenType.ALIAS})
 PLAIN_MAX, PLAIN_WORDS, PLAIN_LETTERS = 120, 12, 11  # what may stand in a literal as it is; letters of a word without a message
+PIECES_MAX = 200  # from which on they are not looked for one by one
 _OURS = frozenset("filter_status enrichment parse_status reader code dimension severity stage op".split())
 _PLACEHOLDER = re.compile(r"\[withheld \d+, \d+ characters\]")
 _VERDICT = re.compile(r"\W*(?:verdict|confidence)\W*", re.IGNORECASE)
@@ -37,7 +38,12 @@ class Withheld:
     pieces: tuple[str, ...] = ()
 
     def text(self, text: str) -> str:
-        """A text with every piece replaced, and replaced as a whole where it still addresses the reader."""
+        """A text with every piece replaced, and replaced as a whole where it still addresses the reader.
+
+        Where there are very many pieces, no text with room for a message is looked at: all are replaced.
+        """
+        if len(self.pieces) > PIECES_MAX:
+            return f"[withheld, {len(text)} characters]" if _speaks(text) else text
         if self._pattern is not None:
             text = self._pattern.sub(lambda match: self._placeholder(match.group()), text)
         return f"[withheld, {len(text)} characters]" if _speaks(text) and suspected_name(text) else text

@@ -6,6 +6,7 @@ import datetime as dt
 import threading
 from collections import Counter
 from collections.abc import Mapping
+from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass, field, replace
 from functools import lru_cache
 
@@ -14,6 +15,7 @@ import polars as pl
 from stef_core.catalogue import Catalogue, catalogue_of, shown_facts
 from stef_core.evaluate import Read, conclude_many, examine, read_many, rules_picker
 from stef_core.frames import records_of
+from stef_core.limits import row_limits
 from stef_core.llm import Usage
 from stef_core.records import QueryRecord
 from stef_core.rows import UNANSWERED, examined_frame, findings_frame, judged_frame, score_frame
@@ -81,7 +83,7 @@ def extract(
         TransientError: The endpoint answered nobody, and this is not the last try.
     """
     records, chosen = _rows(spool, number, rules)
-    with open_reader(settings, raise_if_down=not last_try, crew=crew) as reader:
+    with _limits(settings), open_reader(settings, raise_if_down=not last_try, crew=crew) as reader:
         read = read_many(records, chosen, reader)
         done = Extracted(number=number, rows=len(read), usage=usage_of(reader), prompt_version=reader.prompt_version)
     own = {record.app_id: its for record, its in zip(records, chosen, strict=True)}
@@ -129,7 +131,8 @@ def judge(
     known = load_catalogue(spool.within(catalogue))
     read, chosen = read_rows(spool, number, rules)
     records = [row.record for row in read]
-    examined = [examine(row, its, known) for row, its in zip(read, chosen, strict=True)]
+    with _limits(settings):
+        examined = [examine(row, its, known) for row, its in zip(read, chosen, strict=True)]
     with open_judge(settings, raise_if_down=not last_try, crew=crew) as judging:
         evaluations = conclude_many(examined, chosen, judging)
         judged = judged_frame(evaluations, records, chosen, judge=judging.name, model=judging.model)
@@ -205,6 +208,10 @@ _loading = threading.Lock()
 @lru_cache(maxsize=1)  # a process works on one day, and a catalogue may be large
 def _loaded(folder: Spool) -> Catalogue:
     return catalogue_of(folder.read(CATALOGUE, 0))
+
+
+def _limits(settings: Settings) -> AbstractContextManager[None]:
+    return row_limits(seconds=settings.row_seconds, memory_mb=settings.row_memory_mb)
 
 
 def _rows(spool: Spool, number: int, rules: Mapping[str, Rules]) -> tuple[list[QueryRecord], list[Rules]]:

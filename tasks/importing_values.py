@@ -30,11 +30,11 @@ _FORMS = (
 _SLASHES = re.compile(r"\d{1,2}/\d{1,2}/\d{2,4}\b")
 _NUMBER = re.compile(r"-?\d{9,}(?:\.\d+)?|-?\d+\.\d+(?:e\+?\d+)?", re.I)
 
-_FENCE = re.compile(r"```[ \t]*([A-Za-z0-9_+-]*)[ \t]*\r?\n?(.*?)```", re.S)
+_FENCE = re.compile(r"```[ \t]*+([A-Za-z0-9_+-]*+)[ \t]*+\r?\n?(.*?)```", re.S)
 _COMMENTS = re.compile(r"^(?:\s|\(|--[^\n]*(?:\n|$)|/\*.*?\*/)+", re.S)
 _SQL = re.compile(
     r"select\b(?:.*?\bfrom\b|\s+(?:[\d'\"(*@-]|\w+\s*\(|current_))"
-    r"|with\s+(?:recursive\s+)?[\w\"`\[\].]+\s*(?:\([^)]*\))?\s*as\s*(?:not\s+)?(?:materialized\s*)?\("
+    r"|with\s+(?:recursive\s+)?[\w\"`\[\].]++\s*+(?:\([^)]*\)\s*+)?as\s*+(?:not\s+)?(?:materialized\s*)?\("
     r"|insert\s+(?:overwrite\s+)?into\b|update\s+\S+\s+set\b|delete\s+from\b|merge\s+into\b|values\s*\("
     r"|(?:create|drop|alter|truncate)\s+(?:or\s+replace\s+)?(?:temp(?:orary)?\s+)?(?:table|view|index|database|schema)\b"
     r"|explain\s+(?:analyze\s+)?select\b",
@@ -100,7 +100,7 @@ def _moment(value: Any, form: str | None) -> tuple[dt.datetime, bool]:
 
 
 def _from_text(text: str, value: Any) -> tuple[dt.datetime, bool]:
-    plain = re.sub(r"\s*(?:UTC|GMT|Z)$", "+00:00", text, flags=re.I)
+    plain = re.sub(r"(?<!\s)\s*(?:UTC|GMT|Z)$", "+00:00", text, flags=re.I)
     plain = re.sub(r"(\d)\s+([+-]\d\d:?\d\d)$", r"\1\2", plain)
     try:
         moment = dt.datetime.fromisoformat(plain)

@@ -96,6 +96,10 @@ class Settings(BaseSettings):
     processes: int | None = Field(
         default=None, ge=1, le=256, description="Processes that read and judge by rule; all cores if unset."
     )
+    row_seconds: float = Field(
+        default=20.0, gt=0, le=3_600, description="Seconds that reading, or aligning, one large row may take."
+    )
+    row_memory_mb: int = Field(default=1_024, ge=64, description="Memory in MB that it may take for that.")
     days_at_once: int = Field(default=1, ge=1, le=64, description="Days under way side by side.")
     warehouse_wait_s: float = Field(
         default=60.0, ge=0, description="Seconds to wait while another process holds the warehouse, or its server is away."

@@ -34,7 +34,18 @@ ROWS_AT_ONCE = 10_000  # of a frame that is put together from batches
 # a day of more than so many batches gets larger ones, as each is a task to tell of; but of a size that memory bears
 BATCHES, BATCHES_MAX, BATCH_ROWS = 100, 1_000, 1_000
 # what bears on what is read and judged; all else bears on how fast, how dear, or what becomes of it
-_BEARING = ("judge", "model", "base_url", "fused", "samples", "sample_temperature", "logprobs", "batch_size")
+_BEARING = (
+    "judge",
+    "model",
+    "base_url",
+    "fused",
+    "samples",
+    "sample_temperature",
+    "logprobs",
+    "batch_size",
+    "row_seconds",
+    "row_memory_mb",
+)
 
 
 class Spool:

@@ -16,18 +16,19 @@ MAX_EVIDENCE, MAX_CLAUSES, MAX_CLAUSE = (
     400,
 )  # characters, clauses, characters: patterns look back and forth in a clause
 
-_NAME = r"""(?:`[^`]{1,80}`|"[A-Za-z_][\w ./%()-]{0,80}"|[A-Za-z_][\w.]*)"""
+# a word or a gap is tried at its first character alone, as from each one it would take the square of its length
+_NAME = r"""(?:`[^`]{1,80}`|"[A-Za-z_][\w ./%()-]{0,80}"|(?<![\w.])[A-Za-z_][\w.]*)"""
 _LITERAL = r"""(?:'(?:[^']|'(?=\w))*'|"[^"]*"|‘[^’]*’|[-+]?\d[\d,]*(?:\.\d+)?%?|[A-Za-z_][\w-]*)"""
 _OPERATOR = (
     r"(?:<=|>=|!=|<>|==|=|<|>|\bNOT\s+LIKE\b|\bLIKE\b|\bIS\s+NOT\s+NULL\b|\bIS\s+NULL\b|\bNOT\s+IN\b|\bIN\b|\bBETWEEN\b)"
 )
 _NULL = re.compile(rf"(?P<col>{_NAME})\s+(?P<op>IS\s+NOT\s+NULL|IS\s+NULL)\b", re.IGNORECASE)
 _LIST = re.compile(
-    rf"(?P<col>{_NAME})\s+(?P<op>NOT\s+IN|IN)\s*\(?\s*(?P<list>{_LITERAL}(?:\s*,\s*{_LITERAL})+)\s*\)?", re.IGNORECASE
+    rf"(?P<col>{_NAME})\s+(?P<op>NOT\s+IN|IN)\s*+(?:\(\s*+)?(?P<list>{_LITERAL}(?:\s*,\s*{_LITERAL})+)\s*\)?", re.IGNORECASE
 )
 _RANGE = re.compile(rf"(?P<col>{_NAME})\s+BETWEEN\s+(?P<low>{_LITERAL})\s+AND\s+(?P<high>{_LITERAL})", re.IGNORECASE)
 _CALL = re.compile(
-    rf"(?P<func>[A-Za-z]\w*)\s*\(\s*(?P<col>{_NAME})\s*\)\s*(?P<op><=|>=|!\s?=|<>|==|=|<|>)\s*(?P<value>{_LITERAL})",
+    rf"(?P<func>(?<!\w)[A-Za-z]\w*)\s*\(\s*(?P<col>{_NAME})\s*\)\s*(?P<op><=|>=|!\s?=|<>|==|=|<|>)\s*(?P<value>{_LITERAL})",
     re.IGNORECASE,
 )
 _COMPARE = re.compile(
@@ -36,11 +37,11 @@ _COMPARE = re.compile(
 )
 _SPLIT = re.compile(r";|\n|(?<=[\w'\"`)]{2})\.\s+(?=[A-Z`'\"])|,\s+(?=[^,;]{1,60}?\s(?:refers?\s+to|stands\s+for|means?)\s)")
 _VERB = re.compile(
-    r"\s+(?:refers?\s+to|referes\s+to|refer|stands?\s+for|means?(?:\s+that)?|represents?|denotes?|indicates?|implies|signifies|"
+    r"(?<!\s)\s+(?:refers?\s+to|referes\s+to|refer|stands?\s+for|means?(?:\s+that)?|represents?|denotes?|indicates?|implies|signifies|"
     r"corresponds?\s+to|is\s+(?:the\s+same\s+as|defined\s+as|calculated\s+as|equal\s+to))\s*:?\s+",
     re.IGNORECASE,
 )
-_IS = re.compile(r"\s+(?:is|are)\s+(?:the\s+|a\s+|an\s+)?", re.IGNORECASE)
+_IS = re.compile(r"(?<!\s)\s+(?:is|are)\s+(?:the\s+|a\s+|an\s+)?", re.IGNORECASE)
 _AGGREGATE = re.compile(r"\b(MAX|MIN|COUNT|SUM|AVG)\s*\(", re.IGNORECASE)
 _ARITHMETIC = re.compile(
     r"\b(?:DIVIDE|MULTIPLY|SUBTRACT|ADD)\s*\(|[\w`)\]]\s*[/*]\s*[\w`(]|[\w`)]\s+[-+]\s+[\w`(]", re.IGNORECASE
@@ -174,7 +175,7 @@ def _explained(phrase: str, meaning: str, clause: str, asked: frozenset[str]) ->
     if out:
         return out
     bare = meaning.strip(" .")
-    listed = re.split(r"\s*(?:,|\band\b|\bor\b)\s*", bare)
+    listed = re.split(r"(?<!\s)\s*(?:,|\band\b|\bor\b)\s*", bare)
     if 1 < len(listed) <= 6 and all(_BARE.match(p.strip()) for p in listed):
         return [_hint(phrase, asked, clause, column=_column(p)) for p in listed]
     if _is_column(bare) or (len(bare.split()) <= 3 and re.fullmatch(r"[\w .`]+", bare)):

@@ -413,7 +413,7 @@ def merged_spec(answer: dict[str, Any], offline: QuestionSpec | None) -> Questio
 
 def row_mask(record: QueryRecord, rules: Rules, offline: QuestionPair) -> Redaction | None:
     """What must not be sent of a row; None where the row is not sent at all."""
-    if not _has_text(record.user_question) or not _has_text(record.generated_sql):
+    if not _has_text(record.user_question) or not _has_text(record.generated_sql) or offline.question is None:
         return None
     if not all(separate(text or "").sure for text in (record.user_question, record.enriched_question)):
         return None

@@ -12,6 +12,7 @@ from dataclasses import replace
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
+from stef_core.errors import RowLimitError
 from stef_core.extract.question_dates import Period, merge_dates
 from stef_core.extract.question_draft import Draft
 from stef_core.extract.question_filters import (
@@ -38,7 +39,9 @@ from stef_core.extract.question_shape import (
 )
 from stef_core.extract.question_text import clean, language_of, parentheses, split_evidence, without_parentheses
 from stef_core.extract.question_tokens import Token, tokenize
+from stef_core.guard import guarded
 from stef_core.lexicon import words
+from stef_core.limits import ROW_LIMIT, weigh_question, weigh_sql
 from stef_core.records import Aggregation, AllOf, AnyOf, Column, Condition, Filter, Hint, Mentions, QueryRecord, QuestionSpec
 from stef_core.redact import unified
 from stef_core.rules import Rules
@@ -54,7 +57,7 @@ _DEFINITION = re.compile(
     r"(?P<column>[A-Za-z]\w*(?:\s\w+)?)\s*(?:[.?!;]|$)",
     re.IGNORECASE,
 )
-_BEFORE_BRACKET = re.compile(r"((?:[\w'-]+\s+){1,3})\(")
+_BEFORE_BRACKET = re.compile(r"(?<![\w'-])((?:[\w'-]+\s+){1,3})\(")
 _DEFINED = {"sum": "sum", "total": "sum", "average": "avg", "mean": "avg", "number": "count", "count": "count"}
 _SET_WORDS = (("but", "not"), ("but", "do", "not"), ("but", "does", "not"), ("but", "did", "not"), ("but", "have", "not"))
 
@@ -66,25 +69,45 @@ class OfflineReader:
     prompt_version: str | None = None
 
     def read_many(self, records: Sequence[QueryRecord], rules: Sequence[Rules]) -> list[QuestionPair]:
-        """Read the question and, where there is one, its reformulation; one answer a record, in order."""
+        """Read the question and, where there is one, its reformulation; one answer a record, in order.
+
+        What exceeds a limit of `stef_core.limits` is not read; the reason is ``row_limit``.
+        """
+        return [self._within_limits(record, own) for record, own in zip(records, rules, strict=True)]
+
+    def _within_limits(self, record: QueryRecord, rules: Rules) -> QuestionPair:
         from stef_core.evaluate import QuestionPair  # evaluate imports this module
 
-        out = []
-        for written, own in zip(records, rules, strict=True):
-            record = unified(written, own)
-            question, enriched = record.user_question or "", record.enriched_question
-            if enriched is None or not enriched.strip():
-                out.append(QuestionPair(question=extract_question(question, own)))
-                continue
-            text, evidence = split_evidence(clean(enriched).text, clean(question).text)
-            asked = extract_question(question, own, hints_from=evidence or None)
-            same = text.strip() == clean(question).text
-            told = asked if same else extract_question(text, own, hints_from=evidence or None)
-            notes = clean(enriched).notes
-            if notes:
-                told = replace(told, notes=tuple(dict.fromkeys((*told.notes, *notes))))
-            out.append(QuestionPair(question=asked, enriched=told))
-        return out
+        weight, why = weigh_question(record.user_question, record.enriched_question)
+        # what the rules redact is looked for in the SQL too
+        if weight == "plain" and (not rules.redact or weigh_sql(record.generated_sql)[0] == "plain"):
+            return self.read_one(record, rules)
+        try:
+            if weight == "beyond":
+                raise RowLimitError(why)
+            if weigh_sql(record.generated_sql)[0] == "beyond":
+                record = replace(record, generated_sql=None)
+            pair: QuestionPair = guarded("question", replace(record, extra=None), rules)
+        except RowLimitError as error:
+            return QuestionPair(question=None, reason=ROW_LIMIT, message=f"The question is not read: {error}.")
+        return pair
+
+    def read_one(self, written: QueryRecord, rules: Rules) -> QuestionPair:
+        """Read one row in place, whatever its size."""
+        from stef_core.evaluate import QuestionPair  # evaluate imports this module
+
+        record = unified(written, rules)
+        question, enriched = record.user_question or "", record.enriched_question
+        if enriched is None or not enriched.strip():
+            return QuestionPair(question=extract_question(question, rules))
+        text, evidence = split_evidence(clean(enriched).text, clean(question).text)
+        asked = extract_question(question, rules, hints_from=evidence or None)
+        same = text.strip() == clean(question).text
+        told = asked if same else extract_question(text, rules, hints_from=evidence or None)
+        notes = clean(enriched).notes
+        if notes:
+            told = replace(told, notes=tuple(dict.fromkeys((*told.notes, *notes))))
+        return QuestionPair(question=asked, enriched=told)
 
 
 def extract_question(text: str, rules: Rules, *, hints_from: str | None = None) -> QuestionSpec:

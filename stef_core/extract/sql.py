@@ -8,12 +8,15 @@ from functools import lru_cache
 
 from sqlglot import exp
 
+from stef_core.errors import RowLimitError
 from stef_core.extract.sql_defects import check_filters
 from stef_core.extract.sql_malformed import malformed
 from stef_core.extract.sql_parse import Parsed, parse
 from stef_core.extract.sql_scope import Reader, open_query
 from stef_core.extract.sql_spec import add_subqueries, build_spec, count_queries
 from stef_core.extract.sql_text import NUL_NOTE, Unpacked, misplaced_clause, too_large, unpack
+from stef_core.guard import guarded
+from stef_core.limits import ROW_LIMIT, weigh_sql
 from stef_core.records import SqlSpec
 
 # arguments that say how to write, cut or skip, and are no values of the data
@@ -37,8 +40,8 @@ def extract_sql(sql: str | None, dialect: str | None = None) -> SqlSpec:
 
     Returns:
         The specification. Never raises: `parse_status` says how the text was read, `error` why it could not be. Text that is no
-        single read-only query gives ``not_a_query``; a query that no dialect reads, or that exceeds the limits on length and
-        nesting, gives ``unparseable``.
+        single read-only query gives ``not_a_query``; a query that no dialect reads gives ``unparseable``, and so does one that
+        exceeds a limit of `stef_core.limits`, with the note ``row_limit``.
 
     Source:
         method.md sections 1, 2 and 7; canonical form of cases/README.md.
@@ -49,9 +52,28 @@ def extract_sql(sql: str | None, dialect: str | None = None) -> SqlSpec:
 def _extract(sql: str | None, dialect: str | None) -> SqlSpec:
     if sql is None or not sql.strip():
         return SqlSpec(parse_status="no_sql", dialect=dialect, error="there is no SQL", statements=0)
+    weight, why = weigh_sql(sql)
+    if weight == "plain":
+        return read_in_place(sql, dialect)
+    try:
+        if weight == "beyond":
+            raise RowLimitError(why)
+        spec: SqlSpec = guarded("sql", sql, dialect)
+    except RowLimitError as error:
+        return SqlSpec(parse_status="unparseable", dialect=dialect, notes=(ROW_LIMIT,), error=str(error))
+    return spec
+
+
+def read_heavy(sql: str, dialect: str | None = None) -> SqlSpec:
+    """Read one SQL text that is heavy, in the process for such; as `extract_sql`."""
     large = too_large(sql)
     if large:
-        return SqlSpec(parse_status="unparseable", dialect=dialect, error=large)
+        return SqlSpec(parse_status="unparseable", dialect=dialect, notes=(ROW_LIMIT,), error=large)
+    return read_in_place(sql, dialect)
+
+
+def read_in_place(sql: str, dialect: str | None = None) -> SqlSpec:
+    """Read one SQL text that is not blank, whatever its size; as `extract_sql`."""
     unpacked = unpack(sql)
     if unpacked.error:
         return SqlSpec(parse_status="not_a_query", dialect=dialect, error=unpacked.error, notes=unpacked.notes)
@@ -71,9 +93,11 @@ def _extract(sql: str | None, dialect: str | None) -> SqlSpec:
         return SqlSpec(
             parse_status="unparseable",
             dialect=parsed.dialect,
-            notes=notes,
+            notes=(*notes, ROW_LIMIT),
             error="the SQL is nested more deeply than can be read",
         )
+    except MemoryError:
+        raise  # of a process that a limit bounds
     except Exception as error:  # noqa: BLE001 - whatever a log holds, the rest of the day is scored
         return SqlSpec(
             parse_status="unparseable",

@@ -11,8 +11,10 @@ from sqlglot.errors import SqlglotError
 
 from stef_core.dialects import dialect_of, sqlglot_dialect
 from stef_core.extract.sql_text import cut_off, without_comments
+from stef_core.limits import ROW_LIMIT
 from stef_core.records import ParseStatus
 
+TOO_DEEP = "it is nested more deeply than can be read"
 _LATER = ("trino", "clickhouse", "hive", "teradata", "databricks")
 _ORDER = (
     "",
@@ -91,6 +93,8 @@ def parse(sql: str, dialect: str | None) -> Parsed:
     broken = cut_off(sql, backslash=stated in _BACKSLASH)
     if broken:
         return Parsed("not_a_query", stated, error=broken, notes=notes)
+    if error == TOO_DEEP:  # for any dialect
+        return Parsed("unparseable", stated, error=f"the SQL cannot be read: {error}", notes=[*notes, ROW_LIMIT])
     for other in _others(stated, sql):
         trees, _ = _attempt(sql, other)
         if trees is not None and len(trees) == 1 and isinstance(trees[0], exp.Query):
@@ -116,7 +120,9 @@ def _attempt(sql: str, dialect: str) -> tuple[list[exp.Expr] | None, str]:
     try:
         parsed = dialect_of(dialect).parse(sql)
     except RecursionError:
-        return None, "it is nested too deeply"
+        return None, TOO_DEEP
+    except MemoryError:
+        raise  # of a process that a limit bounds
     except SqlglotError as error:
         return None, _first_line(str(error))
     except Exception as error:  # noqa: BLE001 - compiled sqlglot raises TypeError and others on broken input
@@ -204,11 +210,12 @@ def _prose(bare: str) -> bool:
 
 def _rescued(sql: str, dialect: str) -> exp.Expr | None:
     """ClickHouse's ``LIMIT n BY c LIMIT m``, which sqlglot does not read: the last LIMIT is put on the tree."""
-    match = re.search(r"\blimit\s+\d+\s+by\s+[\w\s,.`\"]+?(\s+limit\s+(\d+))\s*;?\s*$", sql, re.I)
-    if match is None:
+    tail = re.search(r"(?<!\s)\s+limit\s+(\d+)$", sql.rstrip().removesuffix(";").rstrip(), re.I)
+    head = sql[: tail.start()] if tail else ""
+    if tail is None or re.search(r"\blimit\s+\d+\s+by\s+[\w\s,.`\"]++$", head, re.I) is None:
         return None
-    trees, _ = _attempt(sql[: match.start(1)], dialect)
+    trees, _ = _attempt(head, dialect)
     if not trees or len(trees) != 1 or not isinstance(trees[0], exp.Select):
         return None
-    trees[0].meta["limit"] = int(match.group(2))
+    trees[0].meta["limit"] = int(tail.group(1))
     return trees[0]

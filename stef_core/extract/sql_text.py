@@ -10,7 +10,7 @@ MAX_DEPTH = 200
 NUL_NOTE = "NUL bytes were removed"
 
 _INVISIBLE = re.compile("[\ufeff\u200b\u200c\u200d\u2060\u00ad]")
-_FENCE = re.compile(r"```[ \t]*([A-Za-z0-9_+-]*)[ \t]*\r?\n?(.*?)```", re.S)
+_FENCE = re.compile(r"```[ \t]*+([A-Za-z0-9_+-]*+)[ \t]*+\r?\n?(.*?)```", re.S)
 _TOKEN = re.compile(
     r"'(?:[^']|'')*'"
     r'|"(?:[^"]|"")*"'
@@ -118,7 +118,7 @@ def unpack(text: str) -> Unpacked:
             text = re.sub(r"^\s*```[ \t]*(?:[A-Za-z0-9_+-]*[ \t]*\r?\n)?", "", text)
             notes.append("an unclosed markdown fence was removed")
         else:
-            text = re.sub(r"\s*```\s*$", "", text)
+            text = text.rstrip().removesuffix("```")
     text = text.strip()
     if len(text) > 2 and text[0] == text[-1] == "`" and re.match(r"`\s*(select|with)\b", text, re.I) and text.count("`") == 2:
         text = text[1:-1].strip()

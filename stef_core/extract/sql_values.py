@@ -165,7 +165,7 @@ _UNIT |= {
     "dayofmonth": "day",
     "dow": "dow",
 }
-_INTERVAL = re.compile(r"\s*([+-]?\d+(?:\.\d+)?)\s*([a-z]+)?\s*(ago)?\s*", re.I)
+_INTERVAL = re.compile(r"\s*+([+-]?\d++(?:\.\d++)?)\s*+([a-z]++)?\s*+(ago)?\s*+", re.I)
 _TEXT_TYPES = exp.DataType.TEXT_TYPES
 _DATE_TYPES = {exp.DType.DATE, exp.DType.DATE32} if hasattr(exp.DType, "DATE32") else {exp.DType.DATE}
 

@@ -31,6 +31,7 @@ from stef_core.extract.sql import extract_sql
 from stef_core.judge.llm import MAX_TOKENS as JUDGE_MAX_TOKENS
 from stef_core.judge.llm import PROMPT as JUDGE_PROMPT
 from stef_core.judge.llm import JudgeAnswer, confidence_of, judge_data
+from stef_core.limits import weigh_sql
 from stef_core.llm import ChatAnswer, ChatFailure, ChatModel, ChatRequest, Message, Outcome, data_message, strict_schema
 from stef_core.prompts import Prompt, load_prompt
 from stef_core.records import Basis, Evidence, Grade, QueryRecord, Reading, SqlSpec, Verdict
@@ -103,7 +104,7 @@ class FusedReader(LLMReader):
         for i, (record, its, pair) in enumerate(zip(records, rules, pairs, strict=True)):
             mask = row_mask(record, its, pair)
             sql = extract_sql(record.generated_sql, record.dialect or its.dialect)
-            if mask is None or pair.question is None or sql.parse_status not in READ or injections_of(record, sql):
+            if mask is None or pair.question is None or sql.parse_status not in READ or _apart(record, sql):
                 apart.append(i)
             else:
                 asked[i] = (self._request(record, its, pair, sql, mask), mask)
@@ -162,3 +163,8 @@ class FusedReader(LLMReader):
             prompt_version=self.prompt_version,
             basis=basis,
         )
+
+
+def _apart(record: QueryRecord, sql: SqlSpec) -> bool:
+    """Whether reading and verdict of a row are asked one by one: its texts address a reader, or are too much to align here."""
+    return weigh_sql(record.generated_sql)[0] != "plain" or bool(injections_of(record, sql))

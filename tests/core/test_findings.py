@@ -50,14 +50,15 @@ ERROR_CODES = set(
     ).split()
 )
 # codes that say something of the evaluator, the reformulation or the text, and so stand for no error of NL2SQL-BUGS
-OUTSIDE = {"no_sql", "not_a_query", "sql_unparseable", "judge_unavailable", "injection_suspected"}
+OUTSIDE = {"no_sql", "not_a_query", "sql_unparseable", "row_limit", "judge_unavailable", "injection_suspected"}
 METHOD_CODES = set(
     (
         "missing_filter wrong_filter_column wrong_filter_operator wrong_filter_value extra_filter missing_output extra_output "
         "wrong_output missing_aggregation wrong_aggregation extra_aggregation missing_distinct extra_distinct missing_group_by "
         "wrong_group_by extra_group_by missing_order wrong_order_direction missing_limit wrong_limit unrequested_limit "
         "wrong_set_operation wrong_window wrong_join missing_subquery_condition extra_transformation enrichment_adds "
-        "enrichment_drops enrichment_contradicts no_sql not_a_query sql_unparseable judge_unavailable injection_suspected"
+        "enrichment_drops enrichment_contradicts no_sql not_a_query sql_unparseable judge_unavailable "
+        "injection_suspected row_limit"
     ).split()
 )
 
