@@ -84,11 +84,11 @@ class SpooledPartition(LogDay):
 
     def frames(self) -> Iterator[pl.DataFrame]:
         """Its rows, some at a time."""
-        return gathered(map(pl.read_parquet, self.spool.parts(LOG)))
+        return gathered(map(pl.read_parquet, self.spool.parts(LOG, self.batches)))
 
     def lazy(self) -> pl.LazyFrame:
         """Its rows."""
-        return self.spool.scan(LOG, PARTITION_LOG)
+        return self.spool.scan(LOG, PARTITION_LOG, self.batches)
 
 
 def read_partition(logs: str, day: dt.date, *, filesystem: pafs.FileSystem | None = None) -> Partition:
