@@ -223,9 +223,11 @@ def list_days(logs: str) -> list[dt.date]:
     days = []
     for name in names:
         try:
-            days.append(dt.date.fromisoformat(name))
+            day = dt.date.fromisoformat(name)
         except ValueError:
             continue
+        if day.isoformat() == name:  # a date may be written in other ways, and its folder is then found by none
+            days.append(day)
     return days
 
 
