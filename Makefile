@@ -8,7 +8,7 @@ SECONDS ?= 300
 # a file of tests stays in one process, so that its fixtures are made once
 PYTEST_ARGS ?= -n auto --dist loadfile
 
-.PHONY: setup demo test drills fuzz lint format docs bench fit clean
+.PHONY: setup demo test drills fuzz lint format docs audit bench fit clean
 
 setup: $(VENV)/.dev
 
@@ -44,6 +44,9 @@ format: $(VENV)/.dev
 
 docs: $(VENV)/.dev
 	$(BIN)/python -m tests.docs_pages
+
+audit: $(VENV)/.dev
+	@$(BIN)/python .ci/audit.py
 
 drills: $(VENV)/.dev
 	@$(BIN)/python -m pytest -m drill -s

@@ -14,7 +14,7 @@ from prefect import flow
 
 from flows.daily_scoring import RUNNER, days_between, logs_of, raise_failures, record_failure, share
 from flows.stages import publish_staged, score_rows
-from stef_core.errors import GateError, RuleError, StefError, TransientError
+from stef_core.errors import GateError, RuleError, StefError
 from stef_core.frames import compact_json
 from stef_core.rules import Rules
 from tasks.artifacts import show_changes, show_day, show_gates, show_plan, show_progress, start_progress
@@ -33,6 +33,7 @@ from tasks.runners import check_cluster
 from tasks.score import Scored, unknown_applications
 from tasks.secrets import with_secret
 from tasks.settings import Settings, application_rules, load_settings
+from tasks.spool import as_spool_error, is_worth_keeping
 
 logger = logging.getLogger(__name__)
 
@@ -152,9 +153,10 @@ def backfill_one_day(
         run["notes"] = compact_json([*json.loads(run["notes"]), *merged.notes])
         causes, away = merged.notes[1:], merged.away
         figures = publish_staged(partition, merged.tables, window, gates, run, settings, spool=None, causes=causes, away=away)
-    except Exception as error:
+    except Exception as fault:
+        error = as_spool_error(fault, None if spooled is None else spooled.spool)
         run |= end_run(run, "gate_failed" if isinstance(error, GateError) else "failed", str(error) or type(error).__name__)
-        if spooled is not None and not isinstance(error, TransientError):  # then the same run may pass later, and goes on there
+        if spooled is not None and not is_worth_keeping(error):
             spooled.spool.remove()
         if not dry_run:
             tell(DayEnded(day=day, run=run))
@@ -162,7 +164,9 @@ def backfill_one_day(
             share(settings, day)
             show_gates(run)
             day_ended(run)
-        raise
+        if error is fault:
+            raise
+        raise error from fault
     if spooled is not None:
         spooled.spool.remove()
     share(settings, day)

@@ -330,6 +330,7 @@ def quiet_prefect() -> None:
         "PREFECT_CLI_WRAP_LINES": "false",
         # an error a user can cause is told in one line, so Prefect must not add its traceback
         "PREFECT_LOGGING_LEVEL": "INFO" if debug else "CRITICAL",
+        "PREFECT_LOGGING_INTERNAL_LEVEL": "ERROR" if debug else "CRITICAL",
         "PREFECT_LOGGING_EXTRA_LOGGERS": "flows,tasks,stef_core",
         "GX_ANALYTICS_ENABLED": "false",
         "DO_NOT_TRACK": "1",

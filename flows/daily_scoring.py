@@ -33,7 +33,7 @@ from tasks.score import unknown_applications
 from tasks.secrets import with_secret
 from tasks.settings import Settings, application_rules, load_settings
 from tasks.side_by_side import side_by_side
-from tasks.spool import SpooledTable
+from tasks.spool import SpooledTable, as_spool_error, is_worth_keeping
 
 logger = logging.getLogger(__name__)
 
@@ -166,7 +166,7 @@ def score_one_day(
         def learn() -> Catalogued:
             wait_turn()  # what the log shows, and what is an alert, depends on the days before
             window.update(read_window(as_is(settings), day))
-            return learn_day(partition.spool, as_is(window["log_catalogue"]), day)
+            return learn_day(partition.spool, as_is(window["log_catalogue"]), day, partition.batches)
 
         scored, catalogue_rows = score_rows(partition, learn, rules, settings, run, show)
         run |= scored.facts
@@ -176,17 +176,20 @@ def score_one_day(
         figures = publish_staged(
             partition, tables, window, gates, run, settings, spool=spool, causes=scored.notes, away=scored.away
         )
-    except Exception as error:
+    except Exception as fault:
+        error = as_spool_error(fault, spool)
         outcome = "gate_failed" if isinstance(error, GateError) else "failed"
         run = with_data_docs(end_run(run, outcome, str(error) or type(error).__name__), gates, settings)
-        if spool is not None and not isinstance(error, TransientError):  # then the same run may pass later, and goes on there
+        if spool is not None and not is_worth_keeping(error):
             spool.remove()
         tell(DayEnded(day=day, run=run))
         record_failure(settings, run)
         share(settings, day)
         show_gates(run)
         day_ended(run)
-        raise
+        if error is fault:
+            raise
+        raise error from fault
     spool.remove()
     share(settings, day)
     show_day(day, run, figures["agent_daily"], figures["agent_alerts"])
@@ -246,11 +249,11 @@ def logs_of(settings: Settings) -> str:
 
 
 def record_failure(settings: Settings, run: Mapping[str, Any]) -> None:
-    """Record a run that published nothing; a warehouse that cannot be reached must not hide why the day failed."""
+    """Record a run that published nothing; a warehouse that cannot be written must not hide why the day failed."""
     try:
         record_run(as_is(settings), as_is(dict(run)))
-    except TransientError:
-        logger.warning("run %s of %s could not be recorded", run["run_id"], run["dt"])
+    except StefError as error:
+        logger.warning("run %s of %s could not be recorded: %s", run["run_id"], run["dt"], error)
 
 
 def share(settings: Settings, day: dt.date) -> None:

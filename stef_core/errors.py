@@ -6,7 +6,8 @@ StefError
 ├── RuleError        rules or settings are wrong: stop before anything is written
 ├── GateError        data did not meet its expectations: nothing is published
 └── TransientError   an endpoint or a warehouse could not be reached: try again
-    └── BusyError    somebody else holds it: try again later
+    ├── BusyError    somebody else holds it: try again later
+    └── SpoolError   a disk refused a day's work under way, or files of it are gone: mend that, then run again
 """
 
 from __future__ import annotations
@@ -47,3 +48,16 @@ class TransientError(StefError):
 
 class BusyError(TransientError):
     """Another process holds the warehouse or the day."""
+
+
+class SpoolError(TransientError):
+    """A day's work under way could not be written to its disk, or files of it are gone; at once it would fail again.
+
+    Args:
+        message: Which folder, why, and what to do.
+        lost: Files are gone, so what is left of them serves no later run.
+    """
+
+    def __init__(self, message: str, *, lost: bool = False) -> None:
+        super().__init__(message)
+        self.lost = lost

@@ -29,13 +29,15 @@ def days_to_score(settings: Settings, first: dt.date, last: dt.date) -> list[tup
     there = [day for day in list_days(settings.logs) if first <= day <= last]
     with open_warehouse(settings, read_only=True) as store:
         published = set(store.days())
-        runs = store.read("scoring_runs").select("dt", "outcome", "files", "started_at").sort("started_at").to_dicts()
-    last_runs = {run["dt"]: run for run in runs}
-    scored_files = {run["dt"]: run["files"] for run in runs if run["outcome"] == "published"}
+        # which run a day is of is told by its rows: clocks go back, and then the newest run is not the last one
+        publishers = set(store.read("agent_daily", since=first, until=last, columns=["run_id"])["run_id"])
+        runs = store.read("scoring_runs").select("dt", "outcome", "files", "run_id").to_dicts()
+    tried = {run["dt"] for run in runs}
+    scored_files = {run["dt"]: run["files"] for run in runs if run["run_id"] in publishers}
     found = []
     for day in there:
         if day not in published:
-            found.append((day, "failed" if day in last_runs else "missing"))
+            found.append((day, "failed" if day in tried else "missing"))
         elif _differs(scored_files.get(day), fingerprint_day(settings.logs, day)):
             found.append((day, "changed"))
     return found

@@ -7,6 +7,7 @@ share, so that together they spend no more than one process would, and none is l
 from __future__ import annotations
 
 import asyncio
+import os
 import sqlite3
 import time
 import uuid
@@ -59,6 +60,7 @@ class SharedBudget(Budget):
         self._ledger, self._expiry_s, self._clock = ledger, expiry_s, clock
         self._held: dict[int, str] = {}  # by the identity of a reservation
         ledger.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        os.close(os.open(ledger, os.O_RDWR | os.O_CREAT, 0o600))
         with self._book() as book:
             book.execute("CREATE TABLE IF NOT EXISTS spent (calls INTEGER, tokens INTEGER, cost REAL)")
             book.execute("CREATE TABLE IF NOT EXISTS held (id TEXT PRIMARY KEY, tokens INTEGER, cost REAL, until REAL)")

@@ -34,15 +34,19 @@ class Catalogued:
     folder: str
 
 
-def learn(spool: Spool, earlier: pl.DataFrame, day: dt.date) -> Catalogued:
+def learn(spool: Spool, earlier: pl.DataFrame, day: dt.date, batches: int | None = None) -> Catalogued:
     """Add what a day's log shows to what the days before showed.
 
     Args:
         spool: Holds ``facts`` of all batches; takes ``catalogue`` in a folder named after what it holds.
         earlier: Rows of ``log_catalogue`` of the days before.
         day: The partition.
+        batches: How many were read, where that is known.
+
+    Raises:
+        SpoolError: Facts of some of them are gone.
     """
-    shown = spool.scan(FACTS, SHOWN)
+    shown = spool.scan(FACTS, SHOWN, batches)
     lines = shown.select(pl.len()).collect(engine="streaming").item()
     parts = max(1, math.ceil(lines / FACTS_AT_ONCE))
     place = pl.concat_str("app_id", "kind", "key", separator="\0").hash() % parts
@@ -80,9 +84,9 @@ def extract_batch(
 
 
 @task(name="catalogue", task_run_name="catalogue-{day}", cache_policy=NO_CACHE)
-def learn_day(spool: Spool, earlier: pl.DataFrame, day: dt.date) -> Catalogued:
+def learn_day(spool: Spool, earlier: pl.DataFrame, day: dt.date, batches: int) -> Catalogued:
     """`learn` as a task."""
-    return learn(spool, earlier, day)
+    return learn(spool, earlier, day, batches)
 
 
 def is_last_try() -> bool:

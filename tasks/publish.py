@@ -59,14 +59,20 @@ _LATEST = (
 )
 
 
-def open_warehouse(settings: Settings, *, read_only: bool = False) -> warehouse.Warehouse:
+def open_warehouse(settings: Settings, *, read_only: bool = False, made: bool = False) -> warehouse.Warehouse:
     """The warehouse of the settings.
+
+    Args:
+        settings: Name it.
+        read_only: Open for reading.
+        made: This run has made or found it already.
 
     Raises:
         RuleError: The URL is none that works.
         BusyError: Another process held it all the time that the settings allow.
+        TransientError: It was `made`, and is gone.
     """
-    return warehouse.connect(settings.warehouse, read_only=read_only, wait_s=settings.warehouse_wait_s)
+    return warehouse.connect(settings.warehouse, read_only=read_only, wait_s=settings.warehouse_wait_s, made=made)
 
 
 @contextmanager
@@ -76,7 +82,7 @@ def day_claim(settings: Settings, day: dt.date) -> Iterator[None]:
     Raises:
         BusyError: Another run holds it.
     """
-    with open_warehouse(settings) as store:
+    with open_warehouse(settings, made=True) as store:
         claim = store.claim(day)
     with claim:
         yield
@@ -166,15 +172,16 @@ class StagedTable:
 
     spool: Spool
     table: str
+    batches: int
 
     def frames(self) -> Iterator[pl.DataFrame]:
         """Its rows, `ROWS_AT_ONCE` at a time."""
-        for part in self.spool.parts(self.table):
+        for part in self.spool.parts(self.table, self.batches):
             yield pl.read_parquet(part)
 
     def lazy(self) -> pl.LazyFrame:
         """Its rows."""
-        return self.spool.scan(self.table, SCHEMAS[self.table])
+        return self.spool.scan(self.table, SCHEMAS[self.table], self.batches)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -213,7 +220,7 @@ def stage_day(
         spool: Of the day; None where all tables are in memory.
     """
     found: dict[str, Table] = {}
-    with open_warehouse(settings) as store:
+    with open_warehouse(settings, made=True) as store:
         store.stage(run_id, day, tables)
         for name, rows in tables.items():
             if isinstance(rows, pl.DataFrame):
@@ -222,9 +229,11 @@ def stage_day(
             assert spool is not None
             into = spool.within(f"staged-{name}")
             into.remove()  # of a try before
-            for number, frame in enumerate(store.staged_parts(name, run_id, without=UNREAD.get(name, ()), rows=ROWS_AT_ONCE)):
-                into.write(name, number, frame)
-            found[name] = StagedTable(spool=into, table=name)
+            batches = 0
+            for frame in store.staged_parts(name, run_id, without=UNREAD.get(name, ()), rows=ROWS_AT_ONCE):
+                into.write(name, batches, frame)
+                batches += 1
+            found[name] = StagedTable(spool=into, table=name, batches=batches)
     return found
 
 
@@ -236,7 +245,7 @@ def read_window(settings: Settings, day: dt.date) -> dict[str, pl.DataFrame]:
     """
     until = day - dt.timedelta(days=1)
     counted = (day - dt.timedelta(days=COUNTED_DAYS), until)
-    with open_warehouse(settings, read_only=True) as store:
+    with open_warehouse(settings, read_only=True, made=True) as store:
         tables = {
             table: store.read(table, since=day - dt.timedelta(days=days), until=until, columns=columns)
             for table, (days, columns) in WINDOW.items()
@@ -258,14 +267,14 @@ def read_window(settings: Settings, day: dt.date) -> dict[str, pl.DataFrame]:
 )
 def publish_day(settings: Settings, run: Mapping[str, Any], day: dt.date, tables: Sequence[str] = TABLES) -> None:
     """Swap the staged day in and record its run, in one transaction."""
-    with open_warehouse(settings) as store:
+    with open_warehouse(settings, made=True) as store:
         store.publish(run["run_id"], day, tables, run=dict(run))
 
 
 @task(name="record-run", cache_policy=NO_CACHE)
 def record_run(settings: Settings, run: Mapping[str, Any]) -> None:
     """Record a run that published nothing; what it staged stays for inspection."""
-    with open_warehouse(settings) as store:
+    with open_warehouse(settings, made=True) as store:
         store.record_run(dict(run))
 
 

@@ -84,11 +84,11 @@ class SpooledPartition(LogDay):
 
     def frames(self) -> Iterator[pl.DataFrame]:
         """Its rows, some at a time."""
-        return gathered(map(pl.read_parquet, self.spool.parts(LOG)))
+        return gathered(map(pl.read_parquet, self.spool.parts(LOG, self.batches)))
 
     def lazy(self) -> pl.LazyFrame:
         """Its rows."""
-        return self.spool.scan(LOG, PARTITION_LOG)
+        return self.spool.scan(LOG, PARTITION_LOG, self.batches)
 
 
 def read_partition(logs: str, day: dt.date, *, filesystem: pafs.FileSystem | None = None) -> Partition:
@@ -223,9 +223,11 @@ def list_days(logs: str) -> list[dt.date]:
     days = []
     for name in names:
         try:
-            days.append(dt.date.fromisoformat(name))
+            day = dt.date.fromisoformat(name)
         except ValueError:
             continue
+        if day.isoformat() == name:  # a date may be written in other ways, and its folder is then found by none
+            days.append(day)
     return days
 
 

@@ -77,8 +77,8 @@ def score(
     told = {"prompt_version": prompt_version, "scored_at": scored_at}
     folder = spool.within(catalogue)
     return Scored(
-        scores=SpooledTable(spool=folder, kind=SCORES, schema=QUERY_SCORES, constants=constants | told),
-        findings=SpooledTable(spool=folder, kind=FINDINGS, schema=QUERY_FINDINGS, constants=constants),
+        scores=SpooledTable(spool=folder, kind=SCORES, batches=len(judged), schema=QUERY_SCORES, constants=constants | told),
+        findings=SpooledTable(spool=folder, kind=FINDINGS, batches=len(judged), schema=QUERY_FINDINGS, constants=constants),
         facts={
             "judge": judged[0].judge,
             "model": judged[0].model,

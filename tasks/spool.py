@@ -17,6 +17,7 @@ import shutil
 import time
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
@@ -24,7 +25,7 @@ from typing import Any
 
 import polars as pl
 
-from stef_core.errors import RuleError
+from stef_core.errors import RuleError, SpoolError, StefError, TransientError
 from stef_core.frames import compact_json
 from stef_core.rules import Rules
 from stef_core.version import CORE_VERSION
@@ -72,20 +73,42 @@ class Spool:
 
     def write(self, kind: str, number: int, frame: pl.DataFrame) -> None:
         """Keep a frame as batch `number` of its kind, from 0."""
-        self._put(self._part(kind, number), lambda path: frame.write_parquet(path, compression="lz4", statistics=False))
+        data = io.BytesIO()  # a batch is small, and polars does not say why a disk refused it
+        frame.write_parquet(data, compression="lz4", statistics=False)
+        self._put(self._part(kind, number), lambda path: path.write_bytes(data.getbuffer()))
 
     def read(self, kind: str, number: int) -> pl.DataFrame:
-        """The frame of a batch."""
-        frame: pl.DataFrame = pl.read_parquet(self._part(kind, number))
+        """The frame of a batch.
+
+        Raises:
+            SpoolError: It is gone.
+        """
+        path = self._part(kind, number)
+        try:
+            frame: pl.DataFrame = pl.read_parquet(path)
+        except FileNotFoundError as error:
+            raise _lost(path) from error
         return frame
 
-    def parts(self, kind: str) -> list[Path]:
-        """The files of a kind, in order."""
-        return sorted(self.folder.glob(f"{kind}-[0-9]*.parquet"))
+    def parts(self, kind: str, batches: int | None = None) -> list[Path]:
+        """The files of a kind, in order.
 
-    def scan(self, kind: str, schema: pl.Schema) -> pl.LazyFrame:
-        """All rows of a kind, in the order of batches; `schema` where there are none."""
-        parts = self.parts(kind)
+        Args:
+            kind: Of the batches.
+            batches: How many were written, where that is known.
+
+        Raises:
+            SpoolError: Some of them are gone.
+        """
+        found = sorted(self.folder.glob(f"{kind}-[0-9]*.parquet"))
+        if batches is not None and len(found) < batches:
+            there = set(found)
+            raise _lost(next(path for path in (self._part(kind, n) for n in range(batches)) if path not in there))
+        return found
+
+    def scan(self, kind: str, schema: pl.Schema, batches: int | None = None) -> pl.LazyFrame:
+        """All rows of a kind, in the order of batches; `schema` where there are none. As `parts` else."""
+        parts = self.parts(kind, batches)
         return pl.scan_parquet(parts) if parts else schema.to_frame().lazy()
 
     # --- what a batch came to, and objects of the core --------------------------------------------------------------
@@ -113,8 +136,14 @@ class Spool:
 
         Raises:
             pickle.UnpicklingError: It names a class that is none of ours.
+            SpoolError: It is gone.
         """
-        return _OwnClasses(io.BytesIO((self.folder / f"{kind}-{number:06}.bin").read_bytes())).load()
+        path = self.folder / f"{kind}-{number:06}.bin"
+        try:
+            data = path.read_bytes()
+        except FileNotFoundError as error:
+            raise _lost(path) from error
+        return _OwnClasses(io.BytesIO(data)).load()
 
     def _part(self, kind: str, number: int) -> Path:
         return self.folder / f"{kind}-{number:06}.parquet"
@@ -125,8 +154,11 @@ class Spool:
             _make(self.folder)
             write(draft)
             os.replace(draft, path)
+        except OSError as error:
+            raise _refused(self.folder, error) from error
         finally:
-            draft.unlink(missing_ok=True)
+            with suppress(OSError):  # of a folder that is gone, or a disk that fails
+                draft.unlink(missing_ok=True)
 
     # --- the folder -------------------------------------------------------------------------------------------------
 
@@ -136,15 +168,24 @@ class Spool:
         return self.folder.is_dir()
 
     def become(self, folder: Path) -> Spool:
-        """Move to another name; where that is taken, what is there stays and this one goes."""
-        _make(folder.parent)
+        """Move to another name; where that is taken, what is there stays and this one goes, unless files of it are gone.
+
+        Raises:
+            SpoolError: It cannot be moved.
+        """
         try:
-            self.folder.rename(folder)
-        except OSError:
-            if not folder.is_dir():
-                raise
-            self.remove()
-        os.utime(folder)
+            _make(folder.parent)
+            if folder.is_dir() and not _names(self.folder) <= _names(folder):
+                shutil.rmtree(folder)
+            try:
+                self.folder.rename(folder)
+            except OSError:
+                if not folder.is_dir():
+                    raise
+                self.remove()
+            os.utime(folder)
+        except OSError as error:
+            raise _refused(folder.parent, error) from error
         return Spool(folder)
 
     def remove(self) -> None:
@@ -156,17 +197,18 @@ class Spool:
 class SpooledTable:
     """Rows of one table of a day, put together from its batches each time they are asked for.
 
-    `constants` are columns that are the same in all rows and that no batch knew.
+    `constants` are columns that are the same in all rows and that no batch knew. `batches` is how many there are.
     """
 
     spool: Spool
     kind: str
+    batches: int
     schema: pl.Schema
     constants: Mapping[str, Any]
 
     def __iter__(self) -> Iterator[pl.DataFrame]:
         columns = [pl.lit(value, dtype=self.schema[name]).alias(name) for name, value in self.constants.items()]
-        for frame in gathered(map(pl.read_parquet, self.spool.parts(self.kind))):
+        for frame in gathered(map(pl.read_parquet, self.spool.parts(self.kind, self.batches))):
             yield frame.with_columns(columns).select(self.schema.names()).cast(self.schema)
 
     def frame(self, *order: str) -> pl.DataFrame:
@@ -245,15 +287,49 @@ def sweep(root: Path, day: Any = None, *, clock: Callable[[], float] = time.time
     """
     found = 0
     for folder in root.expanduser().glob("[0-9][0-9][0-9][0-9]-[0-9][0-9]-[0-9][0-9]-*"):
-        if clock() - folder.stat().st_mtime > KEPT_DAYS * 86_400 or (day is not None and folder.name.startswith(f"{day}-")):
+        try:
+            age = clock() - folder.stat().st_mtime
+        except FileNotFoundError:  # its own run has just ended
+            continue
+        if age > KEPT_DAYS * 86_400 or (day is not None and folder.name.startswith(f"{day}-")):
             shutil.rmtree(folder, ignore_errors=True)
             found += 1
     return found
 
 
+def as_spool_error(error: Exception, spool: Spool | None) -> Exception:
+    """What became of a day whose spool may have gone meanwhile: whoever reads a file of it tells only that there is none."""
+    if isinstance(error, StefError) or spool is None:
+        return error
+    is_lost = not spool.exists or (isinstance(error, FileNotFoundError) and str(spool.folder) in str(error))
+    return _lost(spool.folder) if is_lost else error
+
+
+def is_worth_keeping(error: Exception) -> bool:
+    """Whether the same run may pass later, and go on with what a day that ended with `error` has left in its spool."""
+    return isinstance(error, TransientError) and not (isinstance(error, SpoolError) and error.lost)
+
+
 def _make(folder: Path) -> None:
     if not folder.is_dir():
-        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        if not folder.parent.exists():
+            folder.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        folder.mkdir(exist_ok=True, mode=0o700)
+
+
+def _names(folder: Path) -> set[str]:
+    return {path.name for path in folder.iterdir()}
+
+
+def _refused(folder: Path, error: OSError) -> SpoolError:
+    why = error.strerror or error
+    return SpoolError(
+        f"STEF_SPOOL: {folder}: cannot be written: {why}; make room there or name another folder, and run the day again"
+    )
+
+
+def _lost(path: Path) -> SpoolError:
+    return SpoolError(f"STEF_SPOOL: {path}: is gone while its day is under way; run the day again", lost=True)
 
 
 _DATES = frozenset({"datetime", "date", "time", "timedelta", "timezone"})

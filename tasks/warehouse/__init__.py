@@ -167,25 +167,26 @@ class Warehouse(Protocol):
         ...
 
 
-def connect(url: str, *, read_only: bool = False, wait_s: float = 60.0) -> Warehouse:
+def connect(url: str, *, read_only: bool = False, wait_s: float = 60.0, made: bool = False) -> Warehouse:
     """Open the warehouse that a URL names; use it as a context manager, and keep it no longer than the work needs.
 
     Args:
         url: ``duckdb:///relative.duckdb``, ``duckdb:////absolute/path.duckdb`` or ``postgresql://user@host:5432/database``.
         read_only: Open for reading: nothing is created, migrated or changed.
         wait_s: Seconds to wait for another process that holds the warehouse, and for a server that is not there yet.
+        made: It was there a moment ago; a file that is gone since is told, and none is begun in its place.
 
     Raises:
         RuleError: The URL is none that works, or what it names cannot be used as a warehouse; the message says why.
         BusyError: Another process still held it after `wait_s`.
-        TransientError: The server could still not be reached after `wait_s`.
+        TransientError: The server could still not be reached after `wait_s`, or a file that was `made` is gone.
     """
     scheme, separator, rest = url.partition("://")
     # slow imports: pay when a warehouse is opened
     if separator and scheme == "duckdb":
         from tasks.warehouse.duckdb import DuckdbWarehouse, path_of
 
-        return DuckdbWarehouse(path_of(rest), read_only=read_only, wait_s=wait_s)
+        return DuckdbWarehouse(path_of(rest), read_only=read_only, wait_s=wait_s, made=made)
     if separator and scheme in ("postgresql", "postgres"):
         from tasks.warehouse.postgres import PostgresWarehouse
 

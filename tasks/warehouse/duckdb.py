@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -60,14 +61,17 @@ class DuckdbWarehouse(SqlWarehouse):
         path: The file; it and its folder are made when they do not exist and are to be written.
         read_only: Open for reading.
         wait_s: Seconds to wait for another process.
+        made: The file was there a moment ago.
 
     Raises:
         RuleError: The file cannot be used; the message says why.
         BusyError: Another process still held the file after `wait_s`.
+        TransientError: It was `made`, and is gone or empty.
     """
 
-    def __init__(self, path: Path, *, read_only: bool = False, wait_s: float = 60.0) -> None:
+    def __init__(self, path: Path, *, read_only: bool = False, wait_s: float = 60.0, made: bool = False) -> None:
         super().__init__(str(path))
+        self._made = made
         self._path = path
         self._read_only = read_only
         self._file_lock: FileLock | None = None
@@ -84,7 +88,19 @@ class DuckdbWarehouse(SqlWarehouse):
 
     # --- opening and closing ----------------------------------------------------------------------------------------
 
+    def _refuse_lost(self) -> None:
+        """A run must not go on in a new file, where the days before are missing, say because a disk was unmounted."""
+        try:
+            there = self._path.stat().st_size > 0
+        except OSError:
+            there = False
+        if self._made and not there:
+            raise TransientError(
+                f"{self.name}: is gone since this run began; put it back, or run the day again to begin a new warehouse"
+            )
+
     def _open_to_read(self, deadline: float, wait_s: float) -> None:
+        self._refuse_lost()
         try:
             self._path.stat()
         except (FileNotFoundError, NotADirectoryError):
@@ -97,6 +113,7 @@ class DuckdbWarehouse(SqlWarehouse):
     def _open_to_write(self, deadline: float, wait_s: float) -> None:
         if self._path.name.endswith(".bi.duckdb"):
             raise RuleError(f"{self.name}: is the copy for BI; name the warehouse itself")
+        self._refuse_lost()
         try:
             self._path.parent.mkdir(parents=True, exist_ok=True)
             # a lock that a killed process leaves behind would shut everybody out: no fallback to one
@@ -107,6 +124,7 @@ class DuckdbWarehouse(SqlWarehouse):
         except (OSError, NotImplementedError) as error:
             raise RuleError(f"{self.name}: cannot be written: {_reason(error)}") from error
         self._file_lock = lock
+        self._refuse_lost()
         with suppress(FileNotFoundError):
             if self._path.stat().st_size == 0:  # its maker was killed before the first byte; DuckDB refuses to open it
                 self._path.unlink()
@@ -199,6 +217,8 @@ class DuckdbWarehouse(SqlWarehouse):
         except (duckdb.IOException, duckdb.OutOfMemoryException) as error:
             raise TransientError(f"{self.name}: could not be read or written: {_reason(error)}") from error
         except (duckdb.Error, pl.exceptions.PolarsError) as error:
+            if re.search("Could not (write|read|sync|truncate)|No space left|has been invalidated", str(error)):
+                raise TransientError(f"{self.name}: could not be read or written: {_reason(error)}") from error
             raise RuleError(f"{self.name}: {_reason(error)}") from error
 
     # --- one writer a day -------------------------------------------------------------------------------------------

@@ -12,13 +12,13 @@ from typing import Any
 import polars as pl
 import pytest
 
-from stef_core.errors import RuleError
+from stef_core.errors import RuleError, SpoolError
 from stef_core.evaluate import read_many
 from stef_core.extract.question_offline import OfflineReader
 from stef_core.records import QueryRecord
 from stef_core.rules import Rules
 from tasks.settings import Settings
-from tasks.spool import KEPT_DAYS, Spool, SpooledTable, gathered, open_spool, sweep, work_of
+from tasks.spool import KEPT_DAYS, Spool, SpooledTable, gathered, is_worth_keeping, open_spool, sweep, work_of
 
 DAY = dt.date(2026, 3, 2)
 SCHEMA = pl.Schema({"a": pl.Int64(), "run_id": pl.String()})
@@ -58,10 +58,45 @@ def test_a_write_that_fails_leaves_no_batch(spool: Spool, monkeypatch: pytest.Mo
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(os, "replace", full)
-    with pytest.raises(OSError, match="No space"):
+    with pytest.raises(SpoolError, match=r"STEF_SPOOL: .*: No space left on device; make room there"):
         spool.write("log", 0, numbers(1))
 
     assert list(spool.folder.iterdir()) == []
+
+
+def test_a_batch_that_is_gone_is_told_and_never_taken_for_a_smaller_day(spool: Spool) -> None:
+    for number in range(3):
+        spool.write("log", number, numbers(number))
+    (spool.folder / "log-000001.parquet").unlink()
+
+    for look in (
+        lambda: spool.read("log", 1),
+        lambda: spool.read_objects("read", 1),
+        lambda: spool.parts("log", 3),
+        lambda: spool.scan("log", SCHEMA, 3),
+        lambda: list(SpooledTable(spool=spool, kind="log", batches=3, schema=SCHEMA, constants={})),
+    ):
+        with pytest.raises(SpoolError, match=r"-000001\.\w+: is gone while its day is under way; run the day again") as caught:
+            look()
+        assert caught.value.lost
+        assert not is_worth_keeping(caught.value)
+
+
+def test_what_is_there_under_the_name_of_the_work_goes_where_files_of_it_are_gone(spool: Spool, tmp_path: Path) -> None:
+    earlier, work = open_spool(tmp_path, "2026-03-02"), tmp_path / "2026-03-02-work"
+    for number in range(2):
+        earlier.write("log", number, numbers(number))
+        spool.write("log", number, numbers(number))
+    earlier = earlier.become(work)
+    (work / "log-000001.parquet").unlink()
+
+    assert spool.become(work).parts("log", 2)
+    assert not spool.exists
+
+
+def test_a_full_disk_leaves_what_was_done_for_the_next_run() -> None:
+    assert is_worth_keeping(SpoolError("no space"))
+    assert not is_worth_keeping(ValueError("wrong"))
 
 
 def test_readings_come_back_as_they_were(spool: Spool) -> None:
@@ -182,7 +217,7 @@ def test_small_frames_are_put_together(spool: Spool) -> None:
 def test_a_spooled_table_gets_its_constants_each_time_it_is_asked_for(spool: Spool) -> None:
     for number in range(3):
         spool.write("rows", number, numbers(2 - number).with_columns(run_id=pl.lit("")))
-    table = SpooledTable(spool=spool, kind="rows", schema=SCHEMA, constants={"run_id": "r"})
+    table = SpooledTable(spool=spool, kind="rows", batches=len(spool.parts("rows")), schema=SCHEMA, constants={"run_id": "r"})
 
     assert [row for frame in table for row in frame.rows()] == [(2, "r"), (1, "r"), (0, "r")]
     assert table.frame("a").rows() == [(0, "r"), (1, "r"), (2, "r")]

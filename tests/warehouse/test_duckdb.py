@@ -388,6 +388,18 @@ def test_a_disk_that_fails_is_an_error_to_try_again(url: str, rows: Rows, monkey
 # --- the schema, in other hands -------------------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize("harm", ["gone", "empty"])
+@pytest.mark.parametrize("read_only", [True, False])
+def test_a_file_that_was_made_is_not_begun_anew(url: str, file: Path, harm: str, read_only: bool) -> None:
+    connect(url).close()
+    file.unlink() if harm == "gone" else os.truncate(file, 0)
+
+    with pytest.raises(TransientError, match="is gone since this run began; put it back, or run the day again"):
+        connect(url, read_only=read_only, made=True)
+
+    assert not file.exists() or file.stat().st_size == 0
+
+
 def test_a_database_without_stef_tables_is_not_read(url: str, file: Path) -> None:
     duckdb.connect(str(file)).close()
 
