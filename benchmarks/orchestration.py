@@ -46,7 +46,7 @@ def bare(settings: Any, day: dt.date) -> None:
     refuse(gate_input.fn(log))
     extracted = [batches.extract(log.spool, number, rules, settings, last_try=True) for number in range(log.batches)]
     window = read_window.fn(settings, day)
-    known = learn_day.fn(log.spool, window["log_catalogue"], day)
+    known = learn_day.fn(log.spool, window["log_catalogue"], day, log.batches)
     judged = [
         batches.judge(log.spool, number, known.folder, rules, settings, day, last_try=True) for number in range(log.batches)
     ]
