@@ -292,7 +292,7 @@ class _Copy(DuckdbWarehouse):
 
 def _connect(path: Path, *, read_only: bool) -> duckdb.DuckDBPyConnection:
     connection = duckdb.connect(str(path), read_only=read_only, config=_CONFIG)
-    connection.execute("SET TimeZone = 'UTC'")
+    connection.execute("SET TimeZone = 'UTC'; SET enable_progress_bar = false")
     if not read_only:
         connection.execute(f"SET memory_limit = '{_MEMORY}'")
     return connection
