@@ -193,11 +193,13 @@ def rules_diff(
         typer.echo("no difference that can change a score")
     if warehouse is None:
         return
+    from stef_core.wording import plain_text
+
     typer.echo("")
     typer.echo(f"{found['touched']:,} of {found['rows']:,} scored rows can change:")
     for group in found["agents"]:
-        shown = ", ".join(group["examples"][:SHOWN_ROWS])
-        typer.echo(f"  {group['agent_id']}: {group['touched']:,} of {group['rows']:,} (e.g. {shown})")
+        shown = plain_text(", ".join(group["examples"][:SHOWN_ROWS]))
+        typer.echo(f"  {plain_text(group['agent_id'])}: {group['touched']:,} of {group['rows']:,} (e.g. {shown})")
     for cause in found["causes"]:
         typer.echo(f"  {cause['rows']:,} rows by {cause['change']}")
     if found["unknown"]:
