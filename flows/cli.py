@@ -710,11 +710,13 @@ def _show_planned(planned: Planned) -> None:
 
 
 def _show_summary(summary: Summary, out: Path | None = None, *, err: bool = False) -> None:
+    from stef_core.wording import plain_text
+
     told = summary.to_json()
     lines = [
         f"rows: {told['rows']}, requests: {told['requests']}, distinct: {told['distinct_requests']}, already in the cache: "
         f"{told['in_cache']}; about {told['tokens_estimate']} tokens would be sent, nothing was",
-        *(f"· {note}" for note in told["notes"]),
+        *(f"· {plain_text(note)}" for note in told["notes"]),
     ]
     if out is not None:
         lines.append(f"Requests  {out.resolve()}")
