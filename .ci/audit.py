@@ -1,7 +1,7 @@
 """Ask for known vulnerabilities of the versions in constraints.txt: 0 none, 1 some, 3 nobody could be asked.
 
-pip-audit itself ends well where the service knows none of the packages, or is not reached for one of them; that is no audit,
-and is told as none. ``--if-reachable`` ends with 0 then too, and says SKIPPED.
+pip-audit itself ends well where the service knows none of the packages, or is not reached for one of them; that is no
+audit, and is told as none. ``--if-reachable`` ends with 0 then too, and says SKIPPED.
 """
 
 from __future__ import annotations

@@ -461,13 +461,14 @@ def _show_scores(
         typer.echo(json.dumps(told | (extra or {}), ensure_ascii=False, default=str))
         return
     from flows.terminal import agent_table, alerts_table, run_table
+    from stef_core.wording import plain_text
 
     console = _console()
     means = _mean_by_day(agents)
     if runs:
         console.print(run_table([run | {"mean_phi": means.get(run["dt"])} for run in runs]))
     for note in _condensed(note for run in runs for note in json.loads(run["notes"] or "[]")):
-        console.print(f"· {note}", highlight=False, markup=False)
+        console.print(f"· {plain_text(note)}", highlight=False, markup=False)
     _show_warnings(console, runs)
     if agents is not None and alerts is not None:
         console.print()
@@ -480,10 +481,12 @@ def _show_scores(
 
 def _show_warnings(console: Console, runs: list[dict[str, Any]]) -> None:
     """What gates found unusual and let pass, the last days first."""
+    from stef_core.wording import plain_text
+
     gates = [gate for run in reversed(runs) for gate in json.loads(run["gates"] or "[]")]
     told = [f["message"] for gate in gates for f in gate["failures"] if f["severity"] != "critical"]
     for message in told[:NOTES]:
-        console.print(f"! {message}", style="yellow", highlight=False, markup=False)
+        console.print(f"! {plain_text(message)}", style="yellow", highlight=False, markup=False)
     if len(told) > NOTES:
         console.print(f"! {len(told) - NOTES} more warnings stand in scoring_runs.gates", style="yellow", highlight=False)
 
@@ -704,7 +707,9 @@ def _show_planned(planned: Planned) -> None:
     where = "its answer is in the cache" if planned.cached else "not in the cache"
     reading = {"offline": "rests on the offline reading", "model": "rests on the model's reading"}.get(planned.reading or "")
     about = [f"model {request.model}", f"schema {request.schema_name}", tokens, where, *([reading] if reading else [])]
-    typer.echo(f"{planned.query_id} · {planned.stage} · {' · '.join(about)}")
+    from stef_core.wording import plain_text
+
+    typer.echo(f"{plain_text(planned.query_id)} · {planned.stage} · {' · '.join(about)}")
     for message in request.messages:
         prompt = prompt_of(message.content)
         typer.echo(f"{message.role}: prompt {prompt.version}" if prompt is not None else f"{message.role}:\n{message.content}")
@@ -712,11 +717,13 @@ def _show_planned(planned: Planned) -> None:
 
 
 def _show_summary(summary: Summary, out: Path | None = None, *, err: bool = False) -> None:
+    from stef_core.wording import plain_text
+
     told = summary.to_json()
     lines = [
         f"rows: {told['rows']}, requests: {told['requests']}, distinct: {told['distinct_requests']}, already in the cache: "
         f"{told['in_cache']}; about {told['tokens_estimate']} tokens would be sent, nothing was",
-        *(f"· {note}" for note in told["notes"]),
+        *(f"· {plain_text(note)}" for note in told["notes"]),
     ]
     if out is not None:
         lines.append(f"Requests  {out.resolve()}")
@@ -794,7 +801,9 @@ def _bad_input(message: str) -> Exception:
 
 
 def _complain(message: str) -> None:
-    typer.echo(message, err=True)
+    from stef_core.wording import plain_text
+
+    typer.echo(plain_text(message), err=True)
 
 
 def code_of(error: Exception) -> int:

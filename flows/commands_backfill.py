@@ -145,6 +145,9 @@ def _planned(results: Sequence[Mapping[str, Any]]) -> list[str]:
 def moved_parts(results: Sequence[Mapping[str, Any]]) -> list[RenderableType]:
     """What a backfill did: rows scored anew by day and cause, and what moved by agent."""
     from rich.table import Table
+    from rich.text import Text
+
+    from stef_core.wording import plain_text
 
     redone = sum(result["redone"] for result in results)
     rows = sum(result["rows"] for result in results)
@@ -164,7 +167,7 @@ def moved_parts(results: Sequence[Mapping[str, Any]]) -> list[RenderableType]:
     for agent, sums in sorted(agents.items(), key=lambda pair: -pair[1]["moved"]):
         before, after = (sums[name] / sums["rows"] for name in ("mean_before", "mean_after"))
         counts = [f"{int(sums[name]):,}" for name in ("rows", "moved", "up", "down", "other_band")]
-        table.add_row(agent, *counts, f"{before:.1f}", f"{after:.1f}", f"{after - before:+.1f}")
+        table.add_row(Text(plain_text(agent)), *counts, f"{before:.1f}", f"{after:.1f}", f"{after - before:+.1f}")
     if agents:
         parts.append(table)
     return parts
@@ -193,11 +196,13 @@ def rules_diff(
         typer.echo("no difference that can change a score")
     if warehouse is None:
         return
+    from stef_core.wording import plain_text
+
     typer.echo("")
     typer.echo(f"{found['touched']:,} of {found['rows']:,} scored rows can change:")
     for group in found["agents"]:
-        shown = ", ".join(group["examples"][:SHOWN_ROWS])
-        typer.echo(f"  {group['agent_id']}: {group['touched']:,} of {group['rows']:,} (e.g. {shown})")
+        shown = plain_text(", ".join(group["examples"][:SHOWN_ROWS]))
+        typer.echo(f"  {plain_text(group['agent_id'])}: {group['touched']:,} of {group['rows']:,} (e.g. {shown})")
     for cause in found["causes"]:
         typer.echo(f"  {cause['rows']:,} rows by {cause['change']}")
     if found["unknown"]:

@@ -262,6 +262,7 @@ def conservation(log: pl.DataFrame | pl.LazyFrame, scores: pl.DataFrame | pl.Laz
     for number in range(parts):
         counts = [
             side.lazy()
+            .with_columns(pl.col("query_id").str.replace_all("\0", "\ufffd", literal=True))  # as PostgreSQL has to keep it
             .filter(pl.col("query_id").hash() % parts == number)
             .group_by("query_id")
             .agg(pl.len().alias(name), pl.col("agent_id").first())

@@ -80,7 +80,7 @@ def test_names_of_strangers_reach_no_path_and_their_sql_is_not_run(
     with connect(url, read_only=True) as store:
         agents = set(store.read("query_scores")["agent_id"])
         assert store.query("SELECT COUNT(*) AS n FROM agent_daily WHERE agent_id = $1", ["it's"])["n"].item() > 0
-        assert store.read("scoring_runs")["outcome"].to_list() == ["published"]
+        assert set(store.read("scoring_runs")["outcome"]) == {"published"}  # PostgreSQL keeps no NUL, so that row is done again
     assert agents == {name.replace("\0", "\ufffd") if url.startswith("postgresql") else name for name in names}
     assert {path.name for path in tmp_path.iterdir()} == {"here"}
     assert {path.name for path in home.iterdir()} <= {"logs", "docs", "out", ".stef"}
