@@ -341,7 +341,7 @@ def _count_rows(logs: str, day: dt.date) -> int:
     files, root = _open_root(logs)
     rows = 0
     for path in _list_files(files, root, logs, day):
-        with _opened(files, path) as handle, suppress(pa.ArrowException, OSError):
+        with _opened(files, path) as handle, suppress(pa.ArrowException, OSError, UnicodeDecodeError):
             rows += pq.ParquetFile(handle).metadata.num_rows
     return rows
 
@@ -371,7 +371,7 @@ def _read_file(files: pafs.FileSystem, path: str, prints: list[dict[str, Any]], 
             parts = map(pa.Table.from_batches, ([part] for part in parquet.iter_batches(ROWS_READ)))
             for table in chain([empty], parts):
                 yield _rows_of(table, path, notes)
-        except (pa.ArrowException, OSError) as error:
+        except (pa.ArrowException, OSError, UnicodeDecodeError) as error:  # the last of a column's name
             message = _first_line(error)
             raise InputError(f"{path}: no readable Parquet file (cut off, or still being written): {message}") from error
     if _state(files, path) != before:

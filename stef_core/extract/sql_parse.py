@@ -212,7 +212,8 @@ def _rescued(sql: str, dialect: str) -> exp.Expr | None:
     """ClickHouse's ``LIMIT n BY c LIMIT m``, which sqlglot does not read: the last LIMIT is put on the tree."""
     tail = re.search(r"(?<!\s)\s+limit\s+(\d+)$", sql.rstrip().removesuffix(";").rstrip(), re.I)
     head = sql[: tail.start()] if tail else ""
-    if tail is None or re.search(r"\blimit\s+\d+\s+by\s+[\w\s,.`\"]++$", head, re.I) is None:
+    names = re.search(r"(?<![\w\s,.`\"])[\w\s,.`\"]++$", head)
+    if tail is None or names is None or re.search(r"\blimit\s+\d+\s+by\s+\S", names.group(), re.I) is None:
         return None
     trees, _ = _attempt(head, dialect)
     if not trees or len(trees) != 1 or not isinstance(trees[0], exp.Select):

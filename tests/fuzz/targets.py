@@ -140,8 +140,8 @@ def command(words: list[str], stdin: str = "") -> None:
     """The command line: whatever is typed ends with an exit code that is no fault of ours."""
     from flows import cli
 
-    before, out, err = sys.stdin, io.StringIO(), io.StringIO()
-    sys.stdin = io.StringIO(stdin)
+    before, out, err = sys.stdin, io.TextIOWrapper(io.BytesIO(), encoding="utf-8"), io.StringIO()
+    sys.stdin = io.TextIOWrapper(io.BytesIO(stdin.encode("utf-8", "surrogatepass")), encoding="utf-8", errors="surrogateescape")
     try:
         with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
             code = cli.run(words)

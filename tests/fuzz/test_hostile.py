@@ -11,8 +11,10 @@ import pyarrow.parquet as pq
 import pytest
 
 from stef_core import QueryRecord, evaluate
+from stef_core.errors import InputError
 from stef_core.limits import ROW_LIMIT, row_limits
 from stef_core.records import Evaluation
+from stef_core.rules import DEFAULT_RULES
 from tasks.query_log import read_partition
 from tests.fuzz.hostile import NESTED, QUESTIONS, sized
 from tests.fuzz.targets import parquet_values, redacted, stored
@@ -120,8 +122,16 @@ def test_log_with_odd_values_is_read_or_refused_by_file_and_column(text: bytes, 
     assert pq.read_metadata(folder / "part-0.parquet").num_rows == 1
 
 
+def test_file_with_a_column_name_that_is_no_text_is_refused(tmp_path: Path) -> None:
+    file = write(tmp_path, table(1, surplus=["x"])) / "part-0.parquet"
+    file.write_bytes(file.read_bytes().replace(b"surplus", b"surpl\x80s"))
+
+    with pytest.raises(InputError, match="no readable Parquet file"):
+        read_partition(str(tmp_path), DAY)
+
+
 def test_fuzzing_sees_a_secret_that_is_stored(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tests.fuzz.targets.RULES", __import__("stef_core.rules", fromlist=["x"]).DEFAULT_RULES)
+    monkeypatch.setattr("tests.fuzz.targets.RULES", DEFAULT_RULES)
 
     with pytest.raises(AssertionError, match="the secret is stored"):
         redacted("orders of \u00a7", "SELECT 1 FROM t WHERE c = '\u00a7'")

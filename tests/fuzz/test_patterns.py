@@ -16,9 +16,10 @@ ROOT = Path(__file__).parents[2]
 LARGE = "stef_core.injection"
 
 
-@pytest.mark.parametrize(
-    ("pattern", "anchored"), [(r"(a+)+$", False), (r"\s+x", False), (r"a*a*a*b", True)], ids=["exponential", "square", "cube"]
-)
+SLOW = {"exponential": (r"(a+)+$", False), "square": (r"\s*\w*\s*(?:,|;)", False), "cube": (r"a*a*a*b", True)}
+
+
+@pytest.mark.parametrize(("pattern", "anchored"), SLOW.values(), ids=SLOW)
 def test_slow_pattern_is_found(pattern: str, anchored: bool) -> None:
     program = f"from tests.fuzz.pumps import slowest; print(slowest({pattern!r}, 0, anchored={anchored})[0])"
 
@@ -27,7 +28,7 @@ def test_slow_pattern_is_found(pattern: str, anchored: bool) -> None:
     except subprocess.TimeoutExpired:
         return  # the first is not done before the sun is cold
 
-    assert float(done.stdout) > BOUND_S / 10
+    assert float(done.stdout) > BOUND_S
 
 
 def test_linear_pattern_is_not_found() -> None:
