@@ -332,6 +332,7 @@ def quiet_prefect() -> None:
         "PREFECT_LOGGING_LEVEL": "INFO" if debug else "CRITICAL",
         "PREFECT_LOGGING_INTERNAL_LEVEL": "ERROR" if debug else "CRITICAL",
         "PREFECT_LOGGING_EXTRA_LOGGERS": "flows,tasks,stef_core",
+        "PREFECT_LOGGING_TO_API_WHEN_MISSING_FLOW": "ignore",  # a dry run logs as well, and is no flow
         "GX_ANALYTICS_ENABLED": "false",
         "DO_NOT_TRACK": "1",
     }.items():
@@ -829,7 +830,7 @@ def _interrupted(error: BaseException | None) -> bool:
 def _misused(error: typer.TyperException) -> int:
     """Tell a wrong command or option in one line; where a subcommand lacks, show the help."""
     if type(error).__name__ == "NoArgsIsHelpError":
-        _complain(error.format_message())
+        typer.echo(error.format_message())
         return BAD_INPUT
     context = getattr(error, "ctx", None)
     message = " ".join(error.format_message().split()).rstrip(".")

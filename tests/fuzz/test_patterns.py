@@ -19,6 +19,7 @@ LARGE = "stef_core.injection"
 SLOW = {"exponential": (r"(a+)+$", False), "square": (r"\s*\w*\s*(?:,|;)", False), "cube": (r"a*a*a*b", True)}
 
 
+@pytest.mark.drill  # by the clock
 @pytest.mark.parametrize(("pattern", "anchored"), SLOW.values(), ids=SLOW)
 def test_slow_pattern_is_found(pattern: str, anchored: bool) -> None:
     program = f"from tests.fuzz.pumps import slowest; print(slowest({pattern!r}, 0, anchored={anchored})[0])"
@@ -31,6 +32,7 @@ def test_slow_pattern_is_found(pattern: str, anchored: bool) -> None:
     assert float(done.stdout) > BOUND_S
 
 
+@pytest.mark.drill
 def test_linear_pattern_is_not_found() -> None:
     assert slowest(r"\b[a-z]+\s*=\s*\d+", 0, anchored=False)[0] < BOUND_S
 
@@ -57,6 +59,7 @@ def timed(*, large: bool, timeout_s: float) -> list[str]:
     return [line for line in lines if "slow" in json.loads(line)]
 
 
+@pytest.mark.drill
 def test_no_pattern_is_slow() -> None:
     assert timed(large=False, timeout_s=400) == []
 
