@@ -110,8 +110,8 @@ def _dask(settings: Settings) -> TaskRunner[PrefectFuture[Any]]:
     try:
         import dask.config
 
-        dask.config.set({"logging": {"distributed": "warning"}})  # of a cluster's own coming and going nobody wants to hear
-        logging.getLogger("distributed").setLevel(logging.WARNING)
+        dask.config.set({"logging": {"distributed": "error"}})  # of a cluster's own coming and going nobody wants to hear
+        logging.getLogger("distributed").setLevel(logging.ERROR)
         from prefect_dask.task_runners import DaskTaskRunner
     except ImportError as error:
         raise RuleError("the runner is dask, which is not installed; pip install 'stef-pipeline[dask]'") from error

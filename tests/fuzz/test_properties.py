@@ -19,6 +19,9 @@ from hypothesis import strategies as st
 
 from tests.fuzz import targets
 
+# threads of other tests' libraries draw from `random` meanwhile, which hypothesis takes for a strategy's doing
+pytestmark = pytest.mark.filterwarnings("ignore:Do not use the `random` module")
+
 FRAGMENTS = (
     "SELECT FROM WHERE GROUP BY HAVING ORDER LIMIT OFFSET JOIN LEFT ON USING UNION ALL EXCEPT INTERSECT WITH AS AND OR NOT IN "
     "IS NULL BETWEEN LIKE ILIKE EXISTS CASE WHEN THEN ELSE END DISTINCT OVER PARTITION QUALIFY CAST INTERVAL DATE EXTRACT YEAR "
