@@ -1,4 +1,5 @@
-"""The five stages in order: read both sides, normalise, align, judge, compose. Pure: no clock, no network of its own, no state.
+"""The five stages in order: read both sides, normalise, align, judge, compose. Pure: no network of its own, no state
+that a result rests on; a clock only bounds what a heavy row may take (`stef_core.guard`), and equal rows are evaluated once.
 
 `examine` does everything up to the verdict, `conclude` everything after it, so that a pipeline can run the two as separate,
 retryable steps; `evaluate` and `evaluate_many` run the whole in one call.

@@ -35,7 +35,7 @@ from tasks.publish import open_warehouse
 from tasks.query_log import LOG, LogDay, Partition, SpooledPartition
 from tasks.score import Scored
 from tasks.settings import Settings
-from tasks.spool import open_spool, sweep, work_of
+from tasks.spool import batch_rows, open_spool, sweep, work_of
 
 READ = ("query_scores", "query_findings", "log_catalogue")
 
@@ -209,7 +209,7 @@ def spool_rows(settings: Settings, rules: Mapping[str, Rules], rows: Partition) 
     """Put some rows of a day into a spool, under the name of this work."""
     sweep(settings.spool)
     arriving = open_spool(settings.spool, rows.day)
-    size = settings.batch_size
+    size = batch_rows(settings.batch_size, rows.rows)
     for number, frame in enumerate(rows.frame.iter_slices(size)):
         arriving.write(LOG, number, frame)
     asked = hashlib.sha256("\n".join(rows.frame["query_id"]).encode()).hexdigest()

@@ -17,6 +17,7 @@ from stef_core.errors import RuleError, TransientError
 from tasks.crew import Crew
 from tasks.pool import processes_of, threads_of, usable_cores
 from tasks.settings import Settings, load_settings
+from tasks.spool import LEDGER
 
 CONNECT_S = 10.0
 
@@ -65,7 +66,7 @@ def place_of(settings: Settings, rows: int) -> int | Crew:
             )
         return processes_of(settings, rows)
     run = str(context.flow_run.id) if context.flow_run is not None else ""
-    ledger = settings.spool.expanduser().absolute() / f"budget-{run}.sqlite"
+    ledger = settings.spool.expanduser().absolute() / LEDGER.format(run=run)
     if ledger not in _crews:  # workers that come later change no limits of a run that is under way
         processes = settings.processes or usable_cores()
         if settings.runner == "dask":

@@ -91,7 +91,7 @@ def score(
             "tokens_out": sum(u.tokens_out for u in usage),
             "cost": sum(u.cost for u in usage),
         },
-        notes=(*_taken_over(judged), *_unasked(judged, reasons, BUDGET), *_unasked(judged, reasons, UNANSWERED)),
+        notes=(*_taken_over(extracted, judged), *_unasked(judged, reasons, BUDGET), *_unasked(judged, reasons, UNANSWERED)),
         away=unanswered > 0,
     )
 
@@ -148,9 +148,11 @@ def aggregate_day(
     return {"agent_daily": agent_daily(scores, findings), "agent_alerts": alerts_of(scores, findings, before, day, run_id)}
 
 
-def _taken_over(judged: Sequence[Judged]) -> tuple[str, ...]:
-    again = sum(batch.reused for batch in judged)
-    return (f"{again:,} of {len(judged):,} batches were done by a run that was interrupted",) if again else ()
+def _taken_over(extracted: Sequence[Extracted], judged: Sequence[Judged]) -> tuple[str, ...]:
+    read, done = (sum(batch.reused for batch in step) for step in (extracted, judged))
+    if not read:  # what was judged had been read
+        return ()
+    return (f"{read:,} of {len(judged):,} batches were read, and {done:,} judged, by a run that was interrupted",)
 
 
 def _unasked(judged: Sequence[Judged], reasons: Mapping[str, int], which: frozenset[str]) -> tuple[str, ...]:

@@ -31,6 +31,7 @@ from stef_core.rules import Rules
 from stef_core.version import CORE_VERSION
 
 KEPT_DAYS = 7  # a folder that nobody has come back to
+LEDGER = "budget-{run}.sqlite"  # what the processes of a run have spent together (tasks.crew)
 ROWS_AT_ONCE = 10_000  # of a frame that is put together from batches
 # a day of more than so many batches gets larger ones, as each is a task to tell of; but of a size that memory bears
 BATCHES, BATCHES_MAX, BATCH_ROWS = 100, 1_000, 1_000
@@ -277,22 +278,21 @@ def work_of(settings: Any, rules: Mapping[str, Rules], day: Any, files: Iterable
     return f"{day}-{hashlib.sha256(chr(10).join(parts).encode('utf-8', 'surrogatepass')).hexdigest()[:24]}"
 
 
-def sweep(root: Path, day: Any = None, *, clock: Callable[[], float] = time.time) -> int:
-    """Throw away what killed runs left and nobody came back to; returns how many folders.
+def sweep(root: Path, *, clock: Callable[[], float] = time.time) -> int:
+    """Throw away what killed runs left and nobody came back to, and ledgers of budgets; returns how many there were.
 
     Args:
         root: Folder of all of them.
-        day: A day that is claimed: what is left of it under other names is thrown away whatever its age.
         clock: Seconds since 1970.
     """
-    found = 0
-    for folder in root.expanduser().glob("[0-9][0-9][0-9][0-9]-[0-9][0-9]-[0-9][0-9]-*"):
+    found, root = 0, root.expanduser()
+    for path in (*root.glob("[0-9][0-9][0-9][0-9]-[0-9][0-9]-[0-9][0-9]-*"), *root.glob(LEDGER.format(run="*"))):
         try:
-            age = clock() - folder.stat().st_mtime
+            age = clock() - path.stat().st_mtime
         except FileNotFoundError:  # its own run has just ended
             continue
-        if age > KEPT_DAYS * 86_400 or (day is not None and folder.name.startswith(f"{day}-")):
-            shutil.rmtree(folder, ignore_errors=True)
+        if age > KEPT_DAYS * 86_400:
+            shutil.rmtree(path, ignore_errors=True) if path.is_dir() else path.unlink(missing_ok=True)
             found += 1
     return found
 

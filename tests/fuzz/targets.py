@@ -52,8 +52,8 @@ def evaluated(record: QueryRecord) -> str:
     return first
 
 
-def stored(record: QueryRecord) -> None:
-    """See that nothing that is stored of a row holds the secret."""
+def stored(record: QueryRecord) -> int:
+    """See that nothing that is stored of a row holds the secret; how many rows of scores are stored."""
     with row_limits(seconds=SECONDS, memory_mb=1_024):
         examined = examine_many([record], [RULES], OfflineReader())
         evaluations = conclude_many(examined, [RULES], SymbolicJudge())
@@ -65,6 +65,7 @@ def stored(record: QueryRecord) -> None:
     for frame in frames:
         text = json.dumps([[str(cell) for cell in row] for row in frame.rows()], ensure_ascii=False)
         assert SECRET.casefold() not in text.casefold(), f"the secret is stored: {text}"
+    return frames[1].height
 
 
 def sql(text: str, dialect: str | None = None) -> None:

@@ -48,13 +48,17 @@ def of_question(question: str, enriched: str | None = None) -> QueryRecord:
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", NESTED)
 def test_ten_thousand_of_anything_in_sql_are_answered(kind: str) -> None:
-    answered(of_sql(NESTED[kind](DEEP)))
+    evaluation = answered(of_sql(NESTED[kind](DEEP)))
+
+    assert (evaluation.status == "scored") == (evaluation.reason is None)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", QUESTIONS)
 def test_ten_thousand_of_anything_in_a_question_are_answered(kind: str) -> None:
-    answered(of_question(QUESTIONS[kind](DEEP), QUESTIONS[kind](DEEP // 2)))
+    evaluation = answered(of_question(QUESTIONS[kind](DEEP), QUESTIONS[kind](DEEP // 2)))
+
+    assert (evaluation.status == "scored") == (evaluation.reason is None)
 
 
 @pytest.mark.parametrize("kind", ["AND", "texts in IN", "quotes that never close", "brackets", "comments", "spaces"])
@@ -90,9 +94,8 @@ def test_list_of_fifty_thousand_is_answered(kind: str) -> None:
     ids=ascii,
 )
 def test_odd_characters_are_answered_and_stored(text: str) -> None:
-    answered(of_sql(text))
-    answered(of_question(text, text))
-    stored(of_sql(text.encode("utf-8", "replace").decode()))
+    assert answered(of_sql(text)).query_id == answered(of_question(text, text)).query_id == "q"
+    assert stored(of_sql(text.encode("utf-8", "replace").decode())) == 1
 
 
 @pytest.mark.parametrize(
@@ -140,5 +143,4 @@ def test_fuzzing_sees_a_secret_that_is_stored(monkeypatch: pytest.MonkeyPatch) -
 def test_text_that_is_too_long_to_read_is_masked_whole() -> None:
     secret = "K-482913 " * 150_000
 
-    stored(of_question(secret))
-    stored(of_sql(f"SELECT a FROM t WHERE b = '{secret}'"))
+    assert stored(of_question(secret)) == stored(of_sql(f"SELECT a FROM t WHERE b = '{secret}'")) == 1

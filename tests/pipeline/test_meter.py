@@ -97,49 +97,42 @@ def test_the_meter_ticks_while_a_result_lets_wait(monkeypatch: pytest.MonkeyPatc
     assert len(ticks) > 1
 
 
+class Ended:
+    """A future of a batch that has ended; keeps what is asked of all of them in `asked`."""
+
+    def __init__(self, number: int, asked: list[tuple[str, int]], error: Exception | None = None) -> None:
+        self.number, self.asked, self.error = number, asked, error
+        self.wrapped_future = self
+
+    def done(self) -> bool:
+        return True
+
+    def wait(self) -> None:
+        self.asked.append(("wait", self.number))
+
+    def result(self) -> int:
+        self.asked.append(("result", self.number))
+        if self.error is not None:
+            raise self.error
+        return self.number
+
+
 def test_no_more_batches_are_submitted_than_may_be_under_way() -> None:
+    asked: list[tuple[str, int]] = []
     under_way: list[int] = []
-    most = 0
 
-    class Future:
-        def __init__(self, number: int) -> None:
-            self.number = number
-            self.wrapped_future = self
-
-        def done(self) -> bool:
-            return True
-
-        def result(self) -> int:
-            under_way.remove(self.number)
-            return self.number
-
-    def submit(number: int) -> Future:
-        nonlocal most
-        under_way.append(number)
-        most = max(most, len(under_way))
-        return Future(number)
+    def submit(number: int) -> Ended:
+        under_way.append(number + 1 - len(asked))
+        return Ended(number, asked)
 
     assert list(fan_out(submit, 20, 3, Meter("read", 20))) == list(range(20))
-    assert most == 3
+    assert max(under_way) == 3
 
 
 def test_batches_under_way_have_ended_when_one_of_them_fails() -> None:
-    waited: list[int] = []
-
-    class Future:
-        def __init__(self, number: int) -> None:
-            self.number = number
-            self.wrapped_future = self
-
-        def done(self) -> bool:
-            return True
-
-        def wait(self) -> None:
-            waited.append(self.number)
-
-        def result(self) -> int:
-            raise InputError("no")
+    asked: list[tuple[str, int]] = []
 
     with pytest.raises(InputError):
-        list(fan_out(Future, 9, 3, Meter("read", 9)))
-    assert waited == [1, 2]
+        list(fan_out(lambda number: Ended(number, asked, InputError("no")), 9, 3, Meter("read", 9)))
+
+    assert asked == [("result", 0), ("wait", 1), ("wait", 2)]

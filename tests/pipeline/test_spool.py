@@ -18,7 +18,7 @@ from stef_core.extract.question_offline import OfflineReader
 from stef_core.records import QueryRecord
 from stef_core.rules import Rules
 from tasks.settings import Settings
-from tasks.spool import KEPT_DAYS, Spool, SpooledTable, gathered, is_worth_keeping, open_spool, sweep, work_of
+from tasks.spool import KEPT_DAYS, LEDGER, Spool, SpooledTable, gathered, is_worth_keeping, open_spool, sweep, work_of
 
 DAY = dt.date(2026, 3, 2)
 SCHEMA = pl.Schema({"a": pl.Int64(), "run_id": pl.String()})
@@ -195,9 +195,12 @@ def test_what_nobody_came_back_to_is_swept_away(tmp_path: Path) -> None:
     root = tmp_path / "spool"
     old, new = open_spool(root, DAY), open_spool(root, DAY)
     (root / "notes").mkdir()
-    os.utime(old.folder, (0, 0))
+    ledger = root / LEDGER.format(run="r")
+    ledger.touch()
+    for path in (old.folder, ledger):
+        os.utime(path, (0, 0))
 
-    assert sweep(root, clock=lambda: (KEPT_DAYS + 1) * 86_400.0) == 1
+    assert sweep(root, clock=lambda: (KEPT_DAYS + 1) * 86_400.0) == 2
     assert sorted(path.name for path in root.iterdir()) == sorted([new.folder.name, "notes"])
 
 
