@@ -29,6 +29,29 @@ def test_a_staged_day_is_readable_in_staging_and_not_published(warehouse: Wareho
     assert warehouse.days() == []
 
 
+def test_a_table_may_come_and_go_in_parts(warehouse: Warehouse, rows: Rows) -> None:
+    frame = rows("query_scores", *({"query_id": f"q{n:02}", "sql_spec": "{}", "phi": float(n)} for n in range(20)))
+
+    warehouse.stage("run-1", DAY, {"query_scores": frame.iter_slices(3)})
+    parts = list(warehouse.staged_parts("query_scores", "run-1", without=("sql_spec",), rows=7))
+
+    assert warehouse.staged("query_scores", "run-1").equals(frame)
+    assert max(part.height for part in parts) <= 7
+    together = pl.concat(parts).sort("query_id")
+    assert together["sql_spec"].null_count() == 20
+    assert together.drop("sql_spec").equals(frame.drop("sql_spec"))
+
+
+def test_parts_of_which_one_is_wrong_stage_nothing(warehouse: Warehouse, rows: Rows) -> None:
+    warehouse.stage("run-1", DAY, {"query_scores": rows("query_scores", {"query_id": "a"})})
+    parts = [rows("query_scores", {"query_id": "b"}), rows("query_scores", {"query_id": "c"}, day=NEXT)]
+
+    with pytest.raises(InputError, match="column dt is 2026-03-03"):
+        warehouse.stage("run-1", DAY, {"query_scores": parts})
+
+    assert warehouse.staged("query_scores", "run-1")["query_id"].to_list() == ["a"]
+
+
 def test_every_type_comes_back_as_it_went_in(warehouse: Warehouse, rows: Rows) -> None:
     frame = rows(
         "query_scores",
