@@ -20,7 +20,7 @@ from typing import Any
 from stef_core.errors import InputError, RuleError
 from tasks.importing_files import CONTAINERS, BadRow, Row, Source, find_files, inspect, read_rows
 from tasks.importing_mapping import ColumnMap, choose, shape
-from tasks.importing_spool import PREFIX, Inbox, Spool
+from tasks.importing_rows import PREFIX, Inbox, SourceRows
 from tasks.importing_traces import FORMATS as TRACES
 from tasks.importing_traces import Span, answers, spans_of, trace_format
 
@@ -170,13 +170,13 @@ def _stage(
     for source, stem in zip(sources, stems, strict=True):
         report, rows = _open(source, options)
         imported.files.append(report)
-        spool = inbox.spool(stem)
+        kept = inbox.kept(stem)
         refused[stem] = inbox.folder / f"{stem}.jsonl"
         for row in rows:
-            _take(row, report, imported, spool, refused[stem], options)
+            _take(row, report, imported, kept, refused[stem], options)
         taken = report.mapping.columns.get("query_id")
         meant = report.mapping.of_traces or taken is None or taken.how == "named"
-        merged = inbox.merge(spool, stem, report.path, ids_are_meant=meant)
+        merged = inbox.merge(kept, stem, report.path, ids_are_meant=meant)
         report.days, report.repeated, report.present = merged.days, merged.repeated, merged.present
         report.written = sum(merged.days.values())
         for bad in merged.bad:
@@ -294,7 +294,7 @@ def _told_format(source: Source, kind: str | None) -> str:
 
 
 def _take(
-    row: Row | BadRow, report: FileReport, imported: Imported, spool: Spool | None, refused: Path | None, options: Options
+    row: Row | BadRow, report: FileReport, imported: Imported, kept: SourceRows | None, refused: Path | None, options: Options
 ) -> None:
     report.rows_in += 1
     made = row if isinstance(row, BadRow) else shape(report.path, row, report.mapping)
@@ -307,10 +307,10 @@ def _take(
     report.remarks.update(made.remarks)
     if len(report.first) < SHOWN:
         report.first.append(made.values)
-    if spool is None:
+    if kept is None:
         report.days[made.day] = report.days.get(made.day, 0) + 1
     else:
-        spool.add(made)
+        kept.add(made)
 
 
 def _refuse(bad: BadRow, report: FileReport, imported: Imported, refused: Path | None) -> None:

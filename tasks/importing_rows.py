@@ -46,7 +46,7 @@ class Merged:
     bad: list[BadRow] = field(default_factory=list)
 
 
-class Spool:
+class SourceRows:
     """The rows of one source by day, in files of a folder that nobody else sees."""
 
     def __init__(self, folder: Path) -> None:
@@ -169,15 +169,15 @@ class Inbox:
         if self.made_root and not keep_root and not any(self._root.iterdir()):
             self._root.rmdir()
 
-    def spool(self, stem: str) -> Spool:
+    def kept(self, stem: str) -> SourceRows:
         """Where the rows of one source are kept."""
-        return Spool(self.folder / f"rows-{stem}")
+        return SourceRows(self.folder / f"rows-{stem}")
 
-    def merge(self, spool: Spool, stem: str, file: str, *, ids_are_meant: bool) -> Merged:
+    def merge(self, kept: SourceRows, stem: str, file: str, *, ids_are_meant: bool) -> Merged:
         """Make the files of one source: ids where they lack, each once a day.
 
         Args:
-            spool: Its rows.
+            kept: Its rows.
             stem: Name of its files.
             file: Its name, for messages.
             ids_are_meant: Whether the source's ids are known to be ids; else one that repeats is no id.
@@ -186,7 +186,7 @@ class Inbox:
             InputError: What was taken for an id repeats, or a file of the log cannot be read.
         """
         merged = Merged()
-        for day in spool.days():
+        for day in kept.days():
             there = self._present(day, stem)
             seen: dict[str, str] = {}
             made: Counter[str] = Counter()
@@ -195,7 +195,7 @@ class Inbox:
             target = self.folder / f"dt={day}" / f"{stem}.parquet"
             writer: pq.ParquetWriter | None = None
             try:
-                for row in spool.rows(day):
+                for row in kept.rows(day):
                     if row["query_id"] is None:
                         made[row["_digest"]] += 1
                         again = made[row["_digest"]]
@@ -206,13 +206,13 @@ class Inbox:
                     ready.append(row)
                     weight += _weight(row)
                     if len(ready) >= _HELD or weight >= _WEIGHT:
-                        writer = writer or self._writer(target, spool.schema())
-                        writer.write_table(spool.table(ready))
+                        writer = writer or self._writer(target, kept.schema())
+                        writer.write_table(kept.table(ready))
                         written += len(ready)
                         ready, weight = [], 0
                 if ready:
-                    writer = writer or self._writer(target, spool.schema())
-                    writer.write_table(spool.table(ready))
+                    writer = writer or self._writer(target, kept.schema())
+                    writer.write_table(kept.table(ready))
                     written += len(ready)
             finally:
                 if writer is not None:
