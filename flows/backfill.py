@@ -29,7 +29,7 @@ from tasks.passing import as_is
 from tasks.progress import DayEnded, DayMoved, DayPlanned, DayStarted, tell
 from tasks.publish import day_claim, end_run, input_facts, prepare, read_window, start_run
 from tasks.query_log import SpooledPartition, read_day
-from tasks.runners import check_cluster
+from tasks.runners import check_cluster, wake_workers
 from tasks.score import Scored, unknown_applications
 from tasks.secrets import with_secret
 from tasks.settings import Settings, application_rules, load_settings
@@ -94,6 +94,8 @@ def backfill(
     with run_model(settings), placed_lines():
         if batched:
             check_endpoint(as_is(settings))
+        if not dry_run:
+            wake_workers(settings)
         for number, day in enumerate(days):
             try:
                 earlier = any(result["run"] for result in done)

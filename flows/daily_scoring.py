@@ -28,7 +28,7 @@ from tasks.passing import as_is
 from tasks.progress import DayEnded, DaysFound, DayStarted, tell
 from tasks.publish import day_claim, end_run, input_facts, prepare, read_window, record_run, share_answers, start_run
 from tasks.query_log import spool_day
-from tasks.runners import check_cluster, task_runner
+from tasks.runners import check_cluster, task_runner, wake_workers
 from tasks.score import unknown_applications
 from tasks.secrets import with_secret
 from tasks.settings import Settings, application_rules, load_settings
@@ -119,6 +119,7 @@ def daily_scoring(
     with run_model(settings), placed_lines():
         if batched:
             check_endpoint(as_is(settings))
+        wake_workers(settings)
         side_by_side(days, settings.days_at_once, score)
     raise_failures(failed, len(days))
     return [runs[day] for day in days]

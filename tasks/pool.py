@@ -19,13 +19,14 @@ from tasks.settings import Settings
 T = TypeVar("T")
 
 ROWS_WORTH = 4_000  # of a day, from which on starting processes pays
+WAITING = 0  # a place of batches that wait for an endpoint: any thread of this process
 IDLE_S = 60  # after which a process that has nothing to do ends
 
 
 def processes_of(settings: Settings, rows: int) -> int:
-    """How many processes work on a day of so many rows; 1: none beside this one."""
+    """How many processes work on a day of so many rows; 1: this one, a batch at a time; `WAITING`: its threads."""
     if settings.judge != "symbolic":
-        return 1
+        return WAITING
     return settings.processes or (usable_cores() if rows >= ROWS_WORTH else 1)
 
 
@@ -45,17 +46,21 @@ def usable_cores() -> int:
 
 
 def compute(place: int | Crew, function: Callable[..., T], *arguments: Any, **named: Any) -> T:
-    """Call a function of a module in one of so many processes, or here where that is 1, and wait for what it returns.
+    """Call a function of a module in one of so many processes, or here where that is 1 or 0, and wait for what it returns.
 
-    Where `place` is a crew, this process is one of it, and the function is called here with ``crew``.
+    Where it is 1, one is called at a time: what keeps a core busy gains nothing from threads, which cost each other time. Where
+    `place` is a crew, this process is one of it, and the function is called here with ``crew``.
 
     Raises:
         TransientError: The process died.
     """
     if isinstance(place, Crew):
         return function(*arguments, **named, crew=place)
-    if place <= 1:
+    if place == WAITING:
         return function(*arguments, **named)
+    if place == 1:
+        with _core:
+            return function(*arguments, **named)
     from loky.process_executor import BrokenProcessPool, ShutdownExecutorError  # slow, and only large days need it
 
     pool = None
@@ -69,6 +74,7 @@ def compute(place: int | Crew, function: Callable[..., T], *arguments: Any, **na
     return result
 
 
+_core = Lock()
 _turn = Lock()
 _pools: dict[int, Any] = {}  # one a process; what loky offers ready-made is one a thread
 
@@ -80,6 +86,13 @@ def _pool(processes: int) -> Any:
         if processes not in _pools:
             _pools[processes] = ProcessPoolExecutor(max_workers=processes, timeout=IDLE_S, initializer=_settle)
         return _pools[processes]
+
+
+def make_ready() -> None:
+    """Import what batches need, so that the first one does not wait for it."""
+    import tasks.batches  # noqa: F401  # it needs this module
+
+    _settle()
 
 
 def _settle() -> None:

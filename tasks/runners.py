@@ -15,7 +15,7 @@ from prefect.task_runners import TaskRunner, ThreadPoolTaskRunner
 
 from stef_core.errors import RuleError, TransientError
 from tasks.crew import Crew
-from tasks.pool import processes_of, threads_of, usable_cores
+from tasks.pool import make_ready, processes_of, threads_of, usable_cores
 from tasks.settings import Settings, load_settings
 from tasks.spool import LEDGER
 
@@ -105,6 +105,20 @@ def check_cluster(settings: Settings) -> None:
     except OSError as error:
         why = error.strerror or error
         raise TransientError(f"Dask's scheduler at {settings.address} cannot be reached: {why}; see STEF_ADDRESS") from error
+
+
+def wake_workers(settings: Settings) -> None:
+    """Start a cluster and let its workers import what batches need, while this process reads the log; nothing without Dask."""
+    context = FlowRunContext.get()
+    assert context is not None  # asked within a flow
+    if settings.runner != "dask" or isinstance(context.task_runner, ThreadPoolTaskRunner):
+        return
+    import distributed
+
+    forget: Any = distributed.fire_and_forget
+    client: Any = cast("Any", context.task_runner).client
+    for worker in client.scheduler_info(n_workers=-1)["workers"]:
+        forget(client.submit(make_ready, workers=[worker], pure=False))
 
 
 def _dask(settings: Settings) -> TaskRunner[PrefectFuture[Any]]:

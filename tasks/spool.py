@@ -34,7 +34,7 @@ KEPT_DAYS = 7  # a folder that nobody has come back to
 LEDGER = "budget-{run}.sqlite"  # what the processes of a run have spent together (tasks.crew)
 ROWS_AT_ONCE = 10_000  # of a frame that is put together from batches
 # a day of more than so many batches gets larger ones, as each is a task to tell of; but of a size that memory bears
-BATCHES, BATCHES_MAX, BATCH_ROWS = 100, 1_000, 1_000
+BATCHES, BATCHES_MAX, BATCH_ROWS = 40, 1_000, 1_000
 # what bears on what is read and judged; all else bears on how fast, how dear, or what becomes of it
 _BEARING = (
     "judge",

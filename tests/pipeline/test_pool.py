@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import os
 import signal
+import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from threading import Barrier, Lock
 
 import pytest
 
 from stef_core.errors import InputError, TransientError
 from tasks.crew import Crew
-from tasks.pool import ROWS_WORTH, batches_ahead, compute, processes_of, usable_cores
+from tasks.pool import ROWS_WORTH, WAITING, batches_ahead, compute, processes_of, usable_cores
 from tasks.settings import Settings
 
 
@@ -30,12 +32,39 @@ def refuse() -> None:
     raise InputError("row 3 is wrong")
 
 
+class Inside:
+    """How many threads are in one function at most; where several are awaited, each waits for them."""
+
+    def __init__(self, awaited: int) -> None:
+        self._barrier = Barrier(awaited)
+        self._lock = Lock()
+        self.most = self._now = 0
+
+    def come_and_go(self) -> None:
+        with self._lock:
+            self._now += 1
+            self.most = max(self.most, self._now)
+        self._barrier.wait(10)
+        time.sleep(0.01)
+        with self._lock:
+            self._now -= 1
+
+
 def crew_of(*, crew: Crew) -> Crew:
     return crew
 
 
 def test_one_process_is_this_one() -> None:
     assert compute(1, place) == os.getpid()
+
+
+@pytest.mark.parametrize(("place_of_batches", "most"), [(1, 1), (WAITING, 4)])
+def test_one_process_works_on_one_batch_at_a_time_unless_batches_wait(place_of_batches: int, most: int) -> None:
+    inside = Inside(4 if place_of_batches == WAITING else 1)
+    with ThreadPoolExecutor(4) as threads:
+        list(threads.map(lambda _: compute(place_of_batches, inside.come_and_go), range(4)))
+
+    assert inside.most == most
 
 
 def test_several_threads_share_so_many_processes() -> None:
@@ -71,7 +100,7 @@ def test_one_of_a_crew_works_where_it_is(tmp_path: Path) -> None:
         (Settings(), ROWS_WORTH - 1, 1),
         (Settings(), ROWS_WORTH, usable_cores()),
         (Settings(processes=3), 1, 3),
-        (Settings(judge="openai", model="m", processes=3), ROWS_WORTH, 1),  # it waits for an endpoint, in threads
+        (Settings(judge="openai", model="m", processes=3), ROWS_WORTH, WAITING),  # it waits for an endpoint, in threads
     ],
 )
 def test_small_days_and_days_that_wait_stay_in_one_process(settings: Settings, rows: int, count: int) -> None:
