@@ -24,6 +24,7 @@ MENDABLE = frozenset({"judge_unavailable", "question_reader_unavailable", "judge
 CHANGES = ("new", "input", "core", "judge", "model", "prompt", "rules", "catalogue", "unanswered")
 # what a row of the log tells that no score rests on; taken from the log as it is now
 CARRIED = ("agent_id", "agent_version", "asked_at", "user_feedback")
+ROWS_AT_ONCE = 10_000  # of a day that are Python objects at a time
 COMPARED = ("phi", "band", "status", "filter_status")
 
 PLAN = pl.Schema(
@@ -94,25 +95,29 @@ def plan_day(
     wanted = (
         "query_id input_hash core_version judge model prompt_version rules_hash rules_version bearing catalogue status reason"
     ).split()
-    stored = {row["query_id"]: row for row in published.select(wanted).iter_rows(named=True)}
     fallback = rules.get("default", DEFAULT_RULES)
-    plan: list[dict[str, Any]] = []
-    for record in records_of(log):
-        its = rules.get(record.app_id, fallback)
-        old = stored.get(record.query_id)
-        changed, why = ["new"], list[str]()
-        if old is not None:
-            changed, why = _changed(old, input_hash(record), its, now, then, fingerprints.get(record.app_id))
-        plan.append(
-            {
-                "query_id": record.query_id,
-                "agent_id": record.agent_id,
-                "app_id": record.app_id,
-                "changed": changed,
-                "rules": why,
-            }
-        )
-    return pl.DataFrame(plan, schema=PLAN, orient="row")
+    parts = [PLAN.to_frame()]
+    for part in log.iter_slices(ROWS_AT_ONCE):
+        same = published.select(wanted).filter(pl.col("query_id").is_in(part["query_id"].implode()))
+        stored = {row["query_id"]: row for row in same.iter_rows(named=True)}
+        plan: list[dict[str, Any]] = []
+        for record in records_of(part):
+            its = rules.get(record.app_id, fallback)
+            old = stored.get(record.query_id)
+            changed, why = ["new"], list[str]()
+            if old is not None:
+                changed, why = _changed(old, input_hash(record), its, now, then, fingerprints.get(record.app_id))
+            plan.append(
+                {
+                    "query_id": record.query_id,
+                    "agent_id": record.agent_id,
+                    "app_id": record.app_id,
+                    "changed": changed,
+                    "rules": why,
+                }
+            )
+        parts.append(pl.DataFrame(plan, schema=PLAN, orient="row"))
+    return pl.concat(parts)
 
 
 def _changed(

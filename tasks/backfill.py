@@ -5,7 +5,7 @@ from __future__ import annotations
 import datetime as dt
 import hashlib
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
@@ -14,6 +14,7 @@ from prefect import task
 from prefect.cache_policies import NO_CACHE
 
 from stef_core.backfill import (
+    ROWS_AT_ONCE,
     Determinants,
     RulesThen,
     merge_findings,
@@ -23,10 +24,11 @@ from stef_core.backfill import (
     score_changes,
 )
 from stef_core.bearing import input_hash
-from stef_core.catalogue import Catalogue, catalogue_of, mine
+from stef_core.catalogue import SHOWN, Catalogue, catalogue_of, log_catalogue, shown_facts
 from stef_core.evaluate import rules_picker
 from stef_core.extract.sql import extract_sql
 from stef_core.frames import distinct_lines, records_of
+from stef_core.records import QueryRecord
 from stef_core.rules import Rules
 from stef_core.version import CORE_VERSION
 from tasks.estimates import estimate_calls
@@ -131,18 +133,35 @@ def _shown(
     documents: Mapping[str, str],
 ) -> pl.DataFrame:
     """What the day shows of tables and columns: as published where rows, code and redaction are the same, else mined anew."""
-    records = records_of(partition.frame)
     scores = published["query_scores"]
-    stored = set(zip(scores["query_id"].to_list(), scores["input_hash"].to_list(), strict=True))
     same_code = scores.filter(pl.col("core_version").ne_missing(now.core_version)).is_empty()
     same_code = same_code and all(
         _redacts(documents.get(version)) == list(rules.get(app, rules["default"]).redact)
         for app, version in scores.select("app_id", "rules_version").unique().iter_rows()
     )
-    if same_code and {(r.query_id, input_hash(r)) for r in records} == stored:
+    if same_code and _same_rows(partition, scores):
         return published["log_catalogue"]
     pick = rules_picker(rules)
-    return mine(((r, extract_sql(r.generated_sql, r.dialect or pick(r).dialect)) for r in records), partition.day, pick)
+    shown = [
+        shown_facts(((r, extract_sql(r.generated_sql, r.dialect or pick(r).dialect)) for r in records), pick)
+        for records in _records(partition)
+    ]
+    return log_catalogue([pl.concat([SHOWN.to_frame(), *shown]).lazy()], partition.day)
+
+
+def _same_rows(partition: Partition, scores: pl.DataFrame) -> bool:
+    """Whether the log has the rows that were scored, as they were."""
+    stored = scores.select("query_id", "input_hash")
+    if stored.height != partition.rows:
+        return False
+    hashes = [input_hash(record) for records in _records(partition) for record in records]
+    here = pl.DataFrame({"query_id": partition.frame["query_id"], "input_hash": pl.Series(hashes, dtype=pl.String)})
+    return here.join(stored, on=["query_id", "input_hash"], how="anti").is_empty()
+
+
+def _records(partition: Partition) -> Iterator[list[QueryRecord]]:
+    # some at a time: as objects, rows take many times what they take in a frame
+    return map(records_of, partition.frame.iter_slices(ROWS_AT_ONCE))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
