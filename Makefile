@@ -56,14 +56,15 @@ fuzz: $(VENV)/.dev
 	@$(PIP) install -c constraints.txt -e '.[fuzz]' || true
 	@$(BIN)/python -m tests.fuzz.run $(SECONDS)
 
+# each leaves its figures in benchmarks/results, and docs/benchmarks.md is made of them; an hour and a half, best with nothing beside
+BENCHMARKS := symbolic_path scaling large_day orchestration backfill llm_throughput peers report alerts
 bench: $(VENV)/.dev
-	$(BIN)/python -m benchmarks.agreement
-	$(BIN)/python -m benchmarks.llm_throughput
-	$(BIN)/python -m benchmarks.backfill
-	$(BIN)/python -m benchmarks.symbolic_path
-	$(BIN)/python -m benchmarks.report
-	$(BIN)/python -m benchmarks.bi --postgres
-	$(BIN)/python -m benchmarks.alerts
+	@for name in $(BENCHMARKS); do \
+		echo "== $$name"; $(BIN)/python -m benchmarks.$$name --json benchmarks/results/$$name.json || exit 1; \
+	done
+	@$(BIN)/python -m benchmarks.bi --postgres --json benchmarks/results/bi.json
+	@$(BIN)/python -m benchmarks.agreement
+	@$(BIN)/python -m benchmarks.page
 
 fit: $(VENV)/.dev
 	$(BIN)/python -m benchmarks.fit_symbolic

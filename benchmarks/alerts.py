@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import argparse
 import datetime as dt
-import json
 import math
 import os
 import time
@@ -31,6 +30,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
+from benchmarks.results import keep
 from stef_core.drift import find_alerts
 
 Floats = NDArray[np.float64]
@@ -261,8 +261,7 @@ def main() -> None:
                     )
     told["seconds"] = round(time.monotonic() - started)
     print(f"\n{told['seconds']} s")
-    if options.json:
-        options.json.write_text(json.dumps(told, indent=1) + "\n", encoding="utf-8")
+    keep(options.json, told)
 
 
 if __name__ == "__main__":

@@ -21,6 +21,7 @@ from typing import Any
 
 import polars as pl
 
+from benchmarks.results import keep
 from tasks.warehouse import connect
 from tests.llm_endpoint import Running, running
 from tests.logs import DAY, table, write
@@ -119,8 +120,7 @@ def main() -> None:
     print(f"{options.rows:,} rows scored with {asked:,} calls in {scoring_s:.0f} s; the rule bears on {touched:,} of them")
     print(f"backfill: {calls:,} calls ({calls / touched:.2f} a touched row, at most {MOST_CALLS:g}) in {backfill_s:.0f} s")
     print(f"          {figures['time_share']:.2f} of the time of scoring (at most {MOST_TIME:g}), tables equal: {equal}")
-    if options.json:
-        options.json.write_text(json.dumps(figures, indent=1) + "\n", encoding="utf-8")
+    keep(options.json, figures)
 
 
 if __name__ == "__main__":

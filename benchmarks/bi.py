@@ -22,6 +22,7 @@ from typing import Any
 
 import polars as pl
 
+from benchmarks.results import keep
 from stef_core.aggregates import agent_daily
 from stef_core.findings import CODES
 from stef_core.frames import AGENT_DAILY, QUERY_FINDINGS, QUERY_SCORES, SCORING_RUNS, frame_of
@@ -233,8 +234,7 @@ def main() -> None:
         print(f"\n{name}\n{'view':<20} {'asked':<20} {'rows':>6} {'s':>7} {'cpu':>7}")
         for row in rows:
             print(f"{row['view']:<20} {row['asked']:<20} {row['rows']:>6} {row['seconds']:>7.3f} {row['cpu']:>7.3f}")
-    if arguments.json:
-        arguments.json.write_text(json.dumps({"rows": heights, "results": results}, indent=1) + "\n", encoding="utf-8")
+    keep(arguments.json, {"rows": heights, "results": results})
     slow = [row for row in results["duckdb"] if row["seconds"] > LIMIT_S]
     sys.exit(f"slower than {LIMIT_S:g} s on DuckDB: {', '.join(row['view'] for row in slow)}" if slow else 0)
 

@@ -1,6 +1,6 @@
 """How long a comparison takes beside datacompy's on its sorted-frame path: the same shuffled frames, the same answer, one run.
 
-    python benchmarks/comparison.py [--rows 100000] [--repeat 3] [--json figures.json]
+    python -m benchmarks.comparison [--rows 100000] [--repeat 3] [--json figures.json]
 
 Needs ``pip install 'datacompy>=0.12,<0.19'``, which this project does not depend on; with a pandas that it takes, best in an
 environment of its own. Ours starts from the rows of a database driver, datacompy from pandas frames made before its clock
@@ -22,6 +22,7 @@ from datetime import date, timedelta
 from pathlib import Path
 from typing import Any
 
+from benchmarks.results import keep
 from stef_core.experiments.compare_results import CompareOptions, ResultSet, same_result
 
 COLUMNS = tuple("id site nurse minutes cost score day code share note".split())
@@ -103,8 +104,7 @@ def main() -> int:
         figures["cases"][name] = {"ours_s": our_s, "datacompy_s": their_s, "ratio": our_s / their_s, "agree": agree}
     figures["holds"] = holds
     print(json.dumps(figures))
-    if arguments.json:
-        arguments.json.write_text(json.dumps(figures, indent=2) + "\n", encoding="utf-8")
+    keep(arguments.json, figures)
     return 0 if holds else 1
 
 

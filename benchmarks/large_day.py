@@ -14,7 +14,6 @@ well: a busy machine leaves a benchmark waiting. Rows come from `benchmarks.vari
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import subprocess
 import sys
@@ -25,6 +24,7 @@ from pathlib import Path
 
 import psutil
 
+from benchmarks.results import keep
 from benchmarks.varied_log import DAY, write_partition
 
 INTERVAL_S = 0.5
@@ -139,8 +139,7 @@ def main() -> None:
         pace = f"{each.seconds:>8,.1f} {each.rows_per_s:>7,.0f} {each.cpu_s:>7,.0f} {beyond:>28,.0f}"
         memory = f"{each.peak_mib:>9,.0f} {each.peak_mib / last.peak_mib:>7.2f} {each.warehouse_mib:>14,.0f}"
         print(f"{rows:>10,} {pace} {memory}", flush=True)
-    if arguments.json:
-        arguments.json.write_text(json.dumps([asdict(each) for each in found], indent=2) + "\n", encoding="utf-8")
+    keep(arguments.json, [asdict(each) for each in found])
 
 
 if __name__ == "__main__":

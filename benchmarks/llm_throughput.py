@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import json
 import resource
 import statistics
 import subprocess
@@ -23,6 +22,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
+from benchmarks.results import keep
 from stef_core import QueryRecord
 from stef_core.evaluate import evaluate_many
 from stef_core.extract.question_llm import LLMReader, question_request
@@ -161,8 +161,7 @@ def main() -> None:
     print(f"bare loop {figures['bare']:.0f}/s, ours {figures['ours']:.0f}/s: {figures['share']:.2f} of it (target {TARGET})")
     few, many = options.rows
     print(f"peak memory {small:.0f} MiB at {few:,} rows, {large:.0f} MiB at {many:,}: × {large / small:.2f}")
-    if options.json:
-        options.json.write_text(json.dumps(figures, indent=1) + "\n", encoding="utf-8")
+    keep(options.json, figures)
 
 
 if __name__ == "__main__":

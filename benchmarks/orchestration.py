@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import argparse
 import datetime as dt
-import json
 import os
 import statistics
 import subprocess
@@ -21,6 +20,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+from benchmarks.results import keep
 from benchmarks.varied_log import DAY, write_partition
 
 ROOT = Path(__file__).parents[1]
@@ -132,8 +132,7 @@ def main() -> None:
     print(f"stef --help {figures['help_s'] * 1000:.0f} ms, at most {figures['help_most_s'] * 1000:.0f} ms", end="")
     print(f" (import polars {figures['polars_s'] * 1000:.0f} ms)")
     print(f"a day of one row {figures['one_row_s']:.1f} s")
-    if options.json:
-        options.json.write_text(json.dumps(figures, indent=1) + "\n", encoding="utf-8")
+    keep(options.json, figures)
 
 
 if __name__ == "__main__":

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import argparse
 import datetime as dt
-import json
 import random
 import statistics
 import subprocess
@@ -24,6 +23,7 @@ from typing import Any
 import duckdb
 import polars as pl
 
+from benchmarks.results import keep
 from stef_core.aggregates import agent_daily
 from stef_core.findings import CODES
 from stef_core.frames import AGENT_ALERTS, QUERY_FINDINGS, QUERY_SCORES, SCORING_RUNS, compact_json, frame_of
@@ -195,8 +195,7 @@ def main() -> None:
     for row in figures["views"]:
         slow = "  slow" if max(row["first_1000_s"], row["one_agent_s"]) > VIEW_S else ""
         print(f"{row['view']:<24}{row['first_1000_s']:>11.3f}s{row['one_agent_s']:>11.3f}s{slow}")
-    if options.json:
-        options.json.write_text(json.dumps(figures, indent=1) + "\n", encoding="utf-8")
+    keep(options.json, figures)
 
 
 if __name__ == "__main__":

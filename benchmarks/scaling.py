@@ -11,7 +11,6 @@ to two, 1.6 for Dask.
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import subprocess
 import sys
@@ -24,6 +23,7 @@ from typing import Any
 from urllib.error import URLError
 from urllib.request import urlopen
 
+from benchmarks.results import keep
 from benchmarks.varied_log import DAY, write_partition
 from tasks.warehouse import connect
 
@@ -120,8 +120,7 @@ def main() -> None:
             each["times_one_process"] = figures["one process"]["seconds"] / each["seconds"]
             told = f"{way:<20} {each['seconds']:>8.1f} s {each['rows_per_s']:>9,.0f} rows/s   × {each['times_one_process']:.2f}"
             print(f"{told}   tables equal: {each['tables_equal']}")
-    if options.json:
-        options.json.write_text(json.dumps(figures, indent=1) + "\n", encoding="utf-8")
+    keep(options.json, figures)
 
 
 if __name__ == "__main__":

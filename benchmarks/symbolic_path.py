@@ -31,6 +31,7 @@ from typing import Any
 import sqlglot
 from sqlglot.errors import SqlglotError
 
+from benchmarks.results import keep
 from benchmarks.varied_log import DAY, source, write_partition
 from stef_core.catalogue import catalogue_of, mine
 from stef_core.dialects import sqlglot_dialect
@@ -196,8 +197,7 @@ def main() -> None:
                 found["seconds"]["stef score"] = found["score"]["cpu_s"]
             runs.append(figures_of(found))
             show(runs[-1])
-    if options.json:
-        options.json.write_text(json.dumps({"source": origin, "runs": runs}, indent=1) + "\n", encoding="utf-8")
+    keep(options.json, {"source": origin, "runs": runs})
 
 
 if __name__ == "__main__":

@@ -21,7 +21,7 @@ from tasks.judge import judge_batch
 from tasks.meter import Meter, fan_out
 from tasks.models import run_usage
 from tasks.passing import as_is, passing
-from tasks.pool import batches_ahead
+from tasks.pool import batches_ahead, batches_under_way
 from tasks.progress import RowsDone, tell
 from tasks.publish import end_run, publish_day, stage_day
 from tasks.query_log import Partition, SpooledPartition
@@ -50,14 +50,15 @@ def score_rows(
         show: Told which share of the work is done, 0-1.
     """
     day, spool, batched, reports = rows.day, rows.spool, check_batching(settings), []
-    if batched:
-        reports.append(batch_questions(spool, rows.batches, as_is(rules), as_is(settings), day))
-    extracted = extract_rows(rows, rules, settings, lambda share: show(0.4 * share))
-    known = learn()
-    folder = known.folder
-    if batched:
-        reports.append(batch_verdicts(spool, rows.batches, folder, as_is(rules), as_is(settings), day))
-    judged = judge_rows(rows, folder, rules, settings, run["run_id"], lambda share: show(0.4 + 0.4 * share))
+    with batches_under_way(rows.rows):
+        if batched:
+            reports.append(batch_questions(spool, rows.batches, as_is(rules), as_is(settings), day))
+        extracted = extract_rows(rows, rules, settings, lambda share: show(0.4 * share))
+        known = learn()
+        folder = known.folder
+        if batched:
+            reports.append(batch_verdicts(spool, rows.batches, folder, as_is(rules), as_is(settings), day))
+        judged = judge_rows(rows, folder, rules, settings, run["run_id"], lambda share: show(0.4 + 0.4 * share))
     scored = score_day(spool, folder, as_is(extracted), as_is(judged), rows.rows, day, run["run_id"], run["started_at"])
     notes = (*(note for report in reports for note in report.notes), *scored.notes)
     return replace(scored, facts=with_batches(scored.facts, reports), notes=notes), known.rows

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import gc
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from threading import Lock
 from typing import Any, TypeVar
 
@@ -19,6 +20,7 @@ from tasks.settings import Settings
 T = TypeVar("T")
 
 ROWS_WORTH = 4_000  # of a day, from which on starting processes pays
+ROWS_HEAVY = 200_000  # of a day, from which on its processes end with its batches: what they hold the rest of the day needs
 WAITING = 0  # a place of batches that wait for an endpoint: any thread of this process
 IDLE_S = 60  # after which a process that has nothing to do ends
 
@@ -77,6 +79,7 @@ def compute(place: int | Crew, function: Callable[..., T], *arguments: Any, **na
 _core = Lock()
 _turn = Lock()
 _pools: dict[int, Any] = {}  # one a process; what loky offers ready-made is one a thread
+_days: list[int] = []  # rows of those whose batches are under way
 
 
 def _pool(processes: int) -> Any:
@@ -86,6 +89,23 @@ def _pool(processes: int) -> Any:
         if processes not in _pools:
             _pools[processes] = ProcessPoolExecutor(max_workers=processes, timeout=IDLE_S, initializer=_settle)
         return _pools[processes]
+
+
+@contextmanager
+def batches_under_way(rows: int) -> Iterator[None]:
+    """While batches of a day of so many rows are worked on; processes of a large one end then, unless another day has some."""
+    with _turn:
+        _days.append(rows)
+    try:
+        yield
+    finally:
+        with _turn:
+            _days.remove(rows)
+            ended = list(_pools.values()) if rows >= ROWS_HEAVY and not _days else []
+            if ended:
+                _pools.clear()
+        for pool in ended:
+            pool.shutdown(wait=True)
 
 
 def make_ready() -> None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
+from benchmarks.page import PAGE as BENCHMARKS
+from benchmarks.page import page as benchmarks_page
 from stef_core.findings import CODES
 from tests.docs_concepts import CONCEPTS, concepts_page
 from tests.docs_reference import cli_page, python_page, reasons_page, settings_page, tables_page
@@ -37,6 +39,7 @@ PAGES: dict[Path, Callable[[], str]] = {
     FINDINGS: findings_page,
     CONCEPTS: concepts_page,
     RULES_PAGE: rules_page,
+    BENCHMARKS: benchmarks_page,
     DOCS / "reference" / "cli.md": cli_page,
     DOCS / "reference" / "settings.md": settings_page,
     DOCS / "reference" / "tables.md": tables_page,

@@ -38,6 +38,7 @@ from typing import Any
 
 from benchmarks.peers.driver import Row
 from benchmarks.peers.rows import TABLES, make_database, make_rows
+from benchmarks.results import keep
 from tests.llm_endpoint import running
 
 ROOT, HERE = Path(__file__).parents[2], Path(__file__).parent
@@ -331,8 +332,7 @@ def main() -> None:
     figures["ratios"] = ratios(figures)
     figures["options"] = {name: value for name, value in vars(options).items() if isinstance(value, int | float)}
     print(table(figures))
-    if options.json:
-        options.json.write_text(json.dumps(figures, indent=1) + "\n", encoding="utf-8")
+    keep(options.json, figures)
 
 
 if __name__ == "__main__":

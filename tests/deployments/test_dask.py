@@ -100,6 +100,7 @@ def test_workers_of_dask_give_the_tables_of_one_process(
     assert all(frame.equals(tables[name]) for name, frame in one.tables().items())
 
 
+@pytest.mark.drill
 def test_a_budget_holds_over_all_workers(house: PrefectHouse, cluster: Cluster, logs: Path, tmp_path: Path) -> None:
     with serving(model_answer) as server:
         many = runs(tmp_path, logs, house, server.base_url, max_calls=100, concurrency=8)
@@ -116,6 +117,7 @@ def test_a_budget_holds_over_all_workers(house: PrefectHouse, cluster: Cluster, 
     assert run["rows_scored"].to_list()[1] == ROWS
 
 
+@pytest.mark.drill
 def test_a_worker_that_dies_mid_batch_costs_no_row(house: PrefectHouse, cluster: Cluster, logs: Path, tmp_path: Path) -> None:
     one, many = (runs(tmp_path / name, logs, house, judge="symbolic") for name in ("one", "many"))
     assert one.finish()[0] == 0

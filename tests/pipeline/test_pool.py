@@ -6,14 +6,16 @@ import os
 import signal
 import time
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from pathlib import Path
 from threading import Barrier, Lock
 
+import psutil
 import pytest
 
 from stef_core.errors import InputError, TransientError
 from tasks.crew import Crew
-from tasks.pool import ROWS_WORTH, WAITING, batches_ahead, compute, processes_of, usable_cores
+from tasks.pool import ROWS_HEAVY, ROWS_WORTH, WAITING, batches_ahead, batches_under_way, compute, processes_of, usable_cores
 from tasks.settings import Settings
 
 
@@ -73,6 +75,21 @@ def test_several_threads_share_so_many_processes() -> None:
 
     assert os.getpid() not in places
     assert len(places) <= 2
+
+
+@pytest.mark.parametrize(
+    ("rows", "beside", "ends"), [(ROWS_HEAVY, 0, True), (ROWS_HEAVY - 1, 0, False), (ROWS_HEAVY, 1, False)]
+)
+def test_processes_of_a_large_day_end_with_its_batches_unless_another_day_has_some(rows: int, beside: int, ends: bool) -> None:
+    with ExitStack() as other_days:
+        for _ in range(beside):
+            other_days.enter_context(batches_under_way(1))
+
+        with batches_under_way(rows):
+            worker = compute(2, place)
+
+        assert psutil.pid_exists(worker) != ends
+    assert compute(2, place) != os.getpid()
 
 
 def test_the_death_of_a_process_is_transient(tmp_path: Path) -> None:
