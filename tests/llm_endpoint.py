@@ -71,7 +71,11 @@ class Endpoint:
             return _completion({"content": '{"grade": "corr'}, "length")
         if fault == "invalid":
             return _completion({"content": "It looks right to me."})
-        return _completion({"content": json.dumps(answer_to(json.loads(raw)))})
+        return _completion({"content": self.answer(json.loads(raw))})
+
+    def answer(self, body: dict[str, Any]) -> str:
+        """What the message of a good answer says."""
+        return json.dumps(answer_to(body))
 
     def _fault(self, key: bytes, before: int) -> str | None:
         if before and not self.each_attempt:
@@ -139,9 +143,9 @@ class Running:
 
 
 @contextlib.contextmanager
-def running(*arguments: str) -> Iterator[Running]:
-    """Start an endpoint with these arguments, and end it."""
-    command = [sys.executable, "-m", "tests.llm_endpoint", *arguments]
+def running(*arguments: str, module: str = "tests.llm_endpoint") -> Iterator[Running]:
+    """Start an endpoint with these arguments, and end it; `module` is one that calls `main`."""
+    command = [sys.executable, "-m", module, *arguments]
     with subprocess.Popen(command, cwd=Path(__file__).parents[1], stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         try:
@@ -150,13 +154,13 @@ def running(*arguments: str) -> Iterator[Running]:
             process.kill()
 
 
-def main() -> None:
+def main(kind: type[Endpoint] = Endpoint) -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--latency", type=float, default=0.0, help="seconds before an answer")
     parser.add_argument("--faults", type=json.loads, default={}, help="JSON: share of requests by kind of fault")
     parser.add_argument("--each-attempt", action="store_true", help="draw a fault for each attempt, not for the first alone")
     options = parser.parse_args()
-    asyncio.run(serve(Endpoint(options.latency, options.faults, each_attempt=options.each_attempt)))
+    asyncio.run(serve(kind(options.latency, options.faults, each_attempt=options.each_attempt)))
 
 
 if __name__ == "__main__":
