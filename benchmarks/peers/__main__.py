@@ -269,8 +269,9 @@ def table(figures: dict[str, Any]) -> str:
 
 FATES = {"graded": "graded", "failure": "as_grade", "reason": "unscored", "silent": "silent", "lost": "lost"}
 NOTES = (
-    "requests: of a row, then of a run. CPU ms: of a row. graded: as the endpoint answered; failure: a",
-    "grade that a failed call gave; reason: no grade, and why; silent: no grade, not why; lost: nowhere.",
+    "requests: of a row, then of a run. CPU ms: of a row. graded: as the endpoint answered;",
+    "failure: a grade that a failed call gave; reason: no grade, and a reason; silent: no grade and none;",
+    "lost: in no result.",
 )
 LABELS = {
     "rules": f"STEF / best peer: rules that say whether the SQL is right (target × {TARGET:.0f})",
