@@ -266,8 +266,8 @@ endpoint gives the best grade to all, so a failure that became a grade shows as 
 reason.
 """
 STARTING = """
-A day of one row takes {seconds:.0f} s by the clock: Prefect starts a server of its own unless `PREFECT_API_URL` names one,
-which takes about half of that, and Great Expectations is imported.
+A day of one row takes {seconds:.0f} s by the clock. Most of it is Prefect, which starts a server of its own unless
+`PREFECT_API_URL` names one, and Great Expectations, which is imported.
 """
 
 
