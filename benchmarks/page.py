@@ -2,7 +2,8 @@
 
     python -m benchmarks.page
 
-`make bench` measures and ends with this. The page holds no figure that is in no file.
+`make bench` measures and ends with this. The page holds no figure that is in no file. A file may have a `remark` on how it was
+measured, for the page to tell.
 """
 
 from __future__ import annotations
@@ -211,6 +212,7 @@ def page() -> str:
         wrapped(ABOUT.format(when=" to ".join(dict.fromkeys((days[0], days[-1]))), machine="; ".join(machines))),
         ["| what | measured | target | |", "|---|---|---|---|", *reached],
         wrapped(ELSEWHERE),
+        *(wrapped(f"Of `{name}`: {found['remark']}") for name, found in results.items() if "remark" in found),
         ["## Where the time of a row goes"],
         stages_table(results["symbolic_path"]["figures"]),
         wrapped(LEFT),

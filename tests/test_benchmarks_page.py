@@ -43,8 +43,14 @@ def test_what_a_benchmark_leaves_names_day_and_machine(tmp_path: Path) -> None:
     assert len(found["measured_on"]) == 10
 
 
-def test_nothing_is_kept_where_no_file_is_named() -> None:
+def test_nothing_is_kept_where_no_file_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    before = sorted(page.RESULTS.iterdir())
+
     keep(None, {"seconds": 1.5})
+
+    assert list(tmp_path.iterdir()) == []
+    assert sorted(page.RESULTS.iterdir()) == before
 
 
 def test_every_result_that_the_page_needs_is_there() -> None:

@@ -87,6 +87,12 @@ class House:
             assert frame.equals(self.tables()[name]), name
 
 
+@pytest.fixture(autouse=True)
+def _several_parts_a_day(monkeypatch: pytest.MonkeyPatch) -> None:
+    for module in ("stef_core.backfill", "tasks.backfill"):
+        monkeypatch.setattr(f"{module}.ROWS_AT_ONCE", 7)
+
+
 @pytest.fixture
 def house(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> House:
     return House(tmp_path, capsys)
