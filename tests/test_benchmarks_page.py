@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from benchmarks import page
-from benchmarks.results import keep, machine
+from benchmarks.results import RESULTS, keep, machine
 
 
 def scaling(times: float, *, tables_equal: bool = True) -> dict[str, Any]:
@@ -45,12 +45,12 @@ def test_what_a_benchmark_leaves_names_day_and_machine(tmp_path: Path) -> None:
 
 def test_nothing_is_kept_where_no_file_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    before = sorted(page.RESULTS.iterdir())
+    before = sorted(RESULTS.iterdir())
 
     keep(None, {"seconds": 1.5})
 
     assert list(tmp_path.iterdir()) == []
-    assert sorted(page.RESULTS.iterdir()) == before
+    assert sorted(RESULTS.iterdir()) == before
 
 
 def test_every_result_that_the_page_needs_is_there() -> None:
