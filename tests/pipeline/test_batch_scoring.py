@@ -156,7 +156,7 @@ def test_ctrl_c_says_that_the_batch_goes_on_and_the_next_run_collects_it(house: 
             os.kill(os.getpid(), signal.SIGINT)
 
     api(server).intercept = interrupt
-    api(server).plan = lambda _: BatchPlan(polls=30)
+    api(server).plan = lambda _: BatchPlan(polls=9)
 
     code, _, err = house.score("--quiet", *BATCHED)
     api(server).intercept = lambda _call, _stage: None
